@@ -12,14 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.processes import run_python
-from bench.results import (
-    Results,
-    Table,
-    data_folder,
-    grouped,
-    spread,
-    write_results,
-)
+from bench.results import Results, Table, data_folder, grouped, spread, write_results
 
 CASES = {
     "conv-small": "fashion-mnist --network conv-small",
@@ -38,7 +31,7 @@ CASES = {
 """Name -> folder of the data, and what `embedder train` is given."""
 
 SCORES = "recall@1", "mAP@R", "10-NN accuracy"
-_EMBEDDER = "-m", "embedder.cli"
+_EMBEDDER = "-m", "embedder.cli.main"
 
 
 def run(

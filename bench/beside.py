@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from bench.results import Results, Table, spread, write_results
 from bench.vocabulary import updates_call
 from embedder.config import Config, resolve, with_options
-from embedder.tables.cpu.kernel import available_cores
+from embedder.tokens.cpu.kernel import available_cores
 
 BUSY: dict[str, int | None] = {"none": None, "nice 19": 19, "nice 0": 0}
 """Name of a configuration -> nice value of the busy process; None: there is none."""

@@ -18,18 +18,21 @@ from typing import NamedTuple
 import numpy as np
 
 from bench.results import Results, Table, data_folder, spread, write_results
-from embedder.config import Config, SaveOptions, resolve, with_options
-from embedder.encoders.formats import open_examples
-from embedder.encoders.training import EncoderTraining
-from embedder.engine.epochs import RunPosition, Status, run_epochs
-from embedder.run.checkpoints import Checkpoints, arrays_of
+from embedder.config import Config, resolve, with_options
+from embedder.config.run_options import SaveOptions
+from embedder.config.settings import Interval
+from embedder.data.encoded import Encoded
+from embedder.data.examples.formats import open_examples
+from embedder.data.vocabulary import Vocabulary
+from embedder.encoders import plan as encoder_plan
+from embedder.encoders.trainer import EncoderTrainer
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
-from embedder.settings import Interval
-from embedder.tables.encoded import Encoded
-from embedder.tables.problem import open_corpus, plan
-from embedder.tables.training import Training
-from embedder.tables.vocabulary import Vocabulary
+from embedder.tokens.plan import TrainingInputs, TrainingPlan, plan
+from embedder.tokens.task import open_corpus
+from embedder.tokens.trainer import TokensTrainer
+from embedder.training.checkpoints import Checkpoints, arrays_of
+from embedder.training.epochs import Progress, Status, run_epochs
 
 _EPOCHS = 10_000  # more than are ever run
 _ROWS = 1_000_000  # of the large tables
@@ -62,9 +65,7 @@ class _Enough(Exception):
 
 
 def run(
-    names: tuple[str, ...] = tuple(TITLES),
-    saves: int = 6,
-    seconds: float | None = None,
+    names: tuple[str, ...] = tuple(TITLES), saves: int = 6, seconds: float | None = None
 ) -> Table:
     """Cost of checkpoints during a training.
 
@@ -84,22 +85,25 @@ def run(
     return table(write_results("checkpoints", settings=settings, samples=samples))
 
 
-def make_training(name: str, folder: Path) -> EncoderTraining | Training:
+def make_training(name: str, folder: Path) -> EncoderTrainer | TokensTrainer:
     """The training named `name`; tables have 100 dimensions."""
     config = with_options(Config(), epochs=_EPOCHS, backend="numba")
     match name:
         case "wiki":
             corpus = open_corpus(str(data_folder() / "wiki" / "wiki17m-0.txt.gz"))
-            return plan(config, corpus, folder / "cache")
+            cache = folder / "cache"
+            inputs = TrainingInputs(config=config, source=corpus, cache=cache)
+            return TokensTrainer(plan(inputs))
         case "large":
             encoded = drawn_corpus(_ROWS, 10_000_000)
             config = resolve(config, encoded.num_tokens)
-            return Training(config, encoded, range(_EPOCHS))
+            return TokensTrainer(TrainingPlan(config, encoded, range(_EPOCHS)))
         case "encoder":
             options = {"backend": "auto", "layers": (784, 512, 10), "optimizer": "sgd"}
             config = with_options(config, model="encoder", **options)
             examples = open_examples(str(data_folder() / "mnist"), config.encoder)
-            return EncoderTraining(config, examples.read(None), range(_EPOCHS))
+            given = encoder_plan.TrainingInputs(config, examples.read(None))
+            return EncoderTrainer(encoder_plan.plan(given))
     raise ValueError(f"`name` must be one of {', '.join(TITLES)}, got {name!r}.")
 
 
@@ -123,7 +127,7 @@ def drawn_corpus(num_rows: int, num_tokens: int) -> Encoded:
 
 
 def measure(
-    training: EncoderTraining | Training, seconds: float, saves: int, path: Path
+    training: EncoderTrainer | TokensTrainer, seconds: float, saves: int, path: Path
 ) -> dict:
     """Times of the first save and of the others, their cost, and bytes of the state."""
     recorder = _Recorder(seconds, saves, path)
@@ -147,7 +151,7 @@ class _Recorder:
         self._checkpoints = Checkpoints(path)
         every = Interval(seconds=2 * seconds)
         self.saver = Saver(
-            self._checkpoints, every, Stop(), start=RunPosition(0), facts={}
+            self._checkpoints, every, Stop(), start=Progress(0), facts={}
         )
         self.marks: list[Mark] = []
         self.saved: list[Saved] = []

@@ -26,9 +26,9 @@ from bench.results import (
 from bench.systems import machine, measure
 from embedder import Config, evaluate_pairs, read_vectors
 from embedder.config import resolve, with_options
-from embedder.tables.encode import encode
-from embedder.tables.encoded import Encoded
-from embedder.tables.problem import open_corpus
+from embedder.data.encode import encode
+from embedder.data.encoded import Encoded
+from embedder.tokens.task import open_corpus
 
 PROGRAMS = {"gensim": cpu.BASELINE}
 _UPDATE = "tile", "noise", "block", "blocks_per_update", "alpha"

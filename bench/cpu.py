@@ -10,14 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from bench.results import (
-    Results,
-    Table,
-    data_folder,
-    grouped,
-    spread,
-    write_results,
-)
+from bench.results import Results, Table, data_folder, grouped, spread, write_results
 from bench.systems import Measured, measure
 
 BASELINE, HS_BASELINE = "gensim, 2 workers", "gensim, hs, 2 workers"

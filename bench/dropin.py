@@ -24,7 +24,7 @@ class Listener(logging.Handler):
     def emit(self, record):
         if "to compile" in record.msg:
             Listener.seconds = record.args[0]
-logger = logging.getLogger("embedder.engine.epochs")
+logger = logging.getLogger("embedder.training.epochs")
 logger.addHandler(Listener())
 logger.setLevel(logging.DEBUG)
 start = time.perf_counter()
@@ -45,7 +45,7 @@ def run(samples: int = 5, programs: tuple[str, ...] = tuple(PROGRAMS)) -> Table:
       samples: number of processes for each program.
       programs: which to run; default: all.
     """
-    from embedder.tables.demo import demo_sequences
+    from embedder.data.corpus import demo_sequences
 
     measured = []
     with tempfile.TemporaryDirectory() as folder:

@@ -46,9 +46,9 @@ def measure(system: str, **settings) -> dict[str, Any]:
 
 def examples_of(data: str, layers: list[int], num: int):
     """The examples at `data`, or `num` random images if there is no `data`."""
-    from embedder.encoders.examples import Examples
-    from embedder.encoders.formats import open_examples
-    from embedder.encoders.options import EncoderOptions
+    from embedder.config.encoder_options import EncoderOptions
+    from embedder.data.examples.examples import Examples
+    from embedder.data.examples.formats import open_examples
 
     if data:
         return open_examples(data, EncoderOptions()).read(None)
@@ -80,12 +80,15 @@ def train_port(settings: dict[str, Any], examples) -> dict[str, Any]:
     import jax
 
     from embedder.encoders.outputs import evaluate
-    from embedder.encoders.training import EncoderTraining
-    from embedder.encoders.update import model_of
+    from embedder.encoders.plan import TrainingInputs, plan
+    from embedder.encoders.train_step import model_of
+    from embedder.encoders.trainer import EncoderTrainer
 
     epochs = settings["epochs"]
     started = time.perf_counter()
-    training = EncoderTraining(port_config(settings), examples, range(epochs))
+    training = EncoderTrainer(
+        plan(TrainingInputs(port_config(settings), examples, range(epochs)))
+    )
     state = training.program.place_state(training.initial_state())
     held = np.arange(training.items, len(examples.labels))
     validation = examples.features, examples.labels, held
@@ -144,7 +147,7 @@ def train_torch(settings: dict[str, Any], examples) -> dict[str, Any]:
     """Trains with PyTorch, on features in [0, 1] in memory."""
     import torch
 
-    from embedder.encoders.batches import BatchSource, split_validation
+    from embedder.data.examples.batches import BatchSource, split_validation
     from legacy.network import initial_layers
 
     torch.set_num_threads(settings["threads"])
@@ -203,15 +206,16 @@ def busy(settings: dict[str, Any], examples) -> dict[str, Any]:
     """
     import jax
 
-    from embedder.encoders.training import EncoderTraining
+    from embedder.encoders.plan import TrainingInputs, plan
+    from embedder.encoders.trainer import EncoderTrainer
 
     found = {}
     for cached, ahead in itertools.product((False, True), (False, True)):
         config = port_config(settings | {"loader": "tfdata" if ahead else "memory"})
         given = examples if cached else examples._replace(features=Packed(examples))
-        training = EncoderTraining(config, given, range(2))
+        training = EncoderTrainer(plan(TrainingInputs(config, given, range(2))))
         training._is_resident = False  # batches are made on the host in all variants
-        training.superblock_size = settings["updates_of_a_call"]
+        training.updates_per_call = settings["updates_of_a_call"]
         training.program = _program(training)
         state = training.program.place_state(training.initial_state())
         for epoch in range(2):  # the first compiles
@@ -232,21 +236,24 @@ def busy(settings: dict[str, Any], examples) -> dict[str, Any]:
 
 
 def _program(training):
-    from embedder.encoders.program import make_encoder_program
+    from embedder.encoders.optimizers import make_optimizer
+    from embedder.encoders.train_step import Feeding, make_encoder_program
 
     config = training.config
-    run = config.run
-    options = config.encoder, run.optimizer, run.dtype, run.seed
-    return make_encoder_program(training.network, *options, training.layout, False)
+    feeding = Feeding(config.encoder.batch_size, is_resident=False)
+    optimizer = make_optimizer(config)
+    return make_encoder_program(
+        training.program.learning, optimizer, training.layout, feeding
+    )
 
 
 def _batches(training, epoch: int, ahead: bool):
-    from embedder.encoders.update import Batches
+    from embedder.encoders.train_step import Batches
 
     if ahead:
         yield from (batch for _, _, batch in training.host_batches(epoch))
         return
-    source, size = training.source, training.superblock_size
+    source, size = training.source, training.updates_per_call
     order = source.order(epoch)
     for first in range(0, source.num_batches, size):
         updates = source.updates(order, epoch, first, size)

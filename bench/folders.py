@@ -96,8 +96,8 @@ def write_problem(settings: dict[str, Any], folder: Path) -> None:
     """Writes the images as files and as one, and a run of the network, untrained."""
     from PIL import Image
 
-    from embedder.cli import main
-    from embedder.encoders.idx import read_idx
+    from embedder.cli.main import main
+    from embedder.data.examples.array_files import read_idx
 
     found = (data_folder() / "fashion-mnist").glob("t10k-images-idx3-ubyte*")
     images = read_idx(next(found))
@@ -130,12 +130,12 @@ def measure(settings: dict[str, Any], folder: Path) -> dict[str, float]:
 
 
 def _by_command(folder: Path, data: str, timer: "_Timer") -> np.ndarray:
-    from embedder.cli import main
-    from embedder.encoders import embedding
+    from embedder.cli.main import main
+    from embedder.encoders import new_examples
     from embedder.encoders.predictor import Predictor
     from embedder.vectors.export import read_vectors
 
-    embedding.read_new_examples = timer.timed("read", embedding.read_new_examples)
+    new_examples.read_new_examples = timer.timed("read", new_examples.read_new_examples)
     outputs = Predictor.predict_and_embed
     Predictor.predict_and_embed = timer.timed("network", outputs)  # type: ignore[method-assign]
     timer.start()
@@ -152,11 +152,11 @@ def _by_loop(folder: Path, data: str, timer: "_Timer") -> np.ndarray:
     import jax
     from PIL import Image
 
-    from embedder.encoders.embedding import read_model
-    from embedder.encoders.outputs import load_encoder
+    from embedder.encoders.artefact import read_model
+    from embedder.encoders.outputs import load_model
 
     file = read_model(folder / "run")
-    encoder, model = load_encoder(file.network, file.arrays)
+    encoder, model = load_model(file.network, file.models[0])
     embed, scores = jax.jit(encoder.embed), jax.jit(encoder.scores)
     model = jax.device_put(model)
 

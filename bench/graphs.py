@@ -22,21 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from bench.results import (
-    Results,
-    Table,
-    data_folder,
-    grouped,
-    spread,
-    write_results,
-)
+from bench.results import Results, Table, data_folder, grouped, spread, write_results
 from bench.systems import measure
 from embedder import Config, Vectors, read_vectors
 from embedder.config import with_options
-from embedder.engine.prefetch import parallel_map
-from embedder.evaluation.labels import Predictor, by_frequency, by_regression
-from embedder.evaluation.labels import f1_scores as labels_f1
-from embedder.tables.graph import Walks, open_graph, walks_over
+from embedder.data.graph import Walks, open_graph, walks_over
+from embedder.data.prefetch import parallel_map
+from embedder.metrics.labels import Predictor, by_frequency, by_regression
+from embedder.metrics.labels import f1_scores as labels_f1
 
 _HS = {"hs": True, "negative": 0}  # what DeepWalk trains
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -45,10 +38,7 @@ PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {
     "embedder, hs": ("port", {"backend": "numba", "loader": "memory", **_HS}),
     "gensim, hs, 2 workers": ("gensim", {"workers": 2, "min_count": 1, **_HS}),
 }
-_PAIRS = (
-    ("embedder", "gensim, 2 workers"),
-    ("embedder, hs", "gensim, hs, 2 workers"),
-)
+_PAIRS = (("embedder", "gensim, 2 workers"), ("embedder, hs", "gensim, hs, 2 workers"))
 _THREADS = 2  # that make the walks that are timed
 _F1 = "micro F1", "macro F1"
 _OF_ONE_LABEL = "accuracy", "macro F1"

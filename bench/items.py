@@ -14,25 +14,18 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bench.results import (
-    Results,
-    Table,
-    data_folder,
-    grouped,
-    spread,
-    write_results,
-)
+from bench.results import Results, Table, data_folder, grouped, spread, write_results
 from embedder import config
-from embedder.evaluation.counting import followed_most_often, same_session
-from embedder.evaluation.ranking import last_items, next_item, ranking, target_ranks
-from embedder.presets import PRESETS
-from embedder.run.train import train
-from embedder.run.workdir import Workdir
-from embedder.tables.artefact import read_model
-from embedder.tables.encode import encode
-from embedder.tables.encoded import Encoded
-from embedder.tables.sources import file_corpus
-from embedder.tables.split import Sequences, held_out, sequences
+from embedder.api.train import train
+from embedder.config.presets import PRESETS
+from embedder.data.encode import encode
+from embedder.data.encoded import Encoded
+from embedder.data.sources import file_corpus
+from embedder.data.split import Sequences, held_out, sequences
+from embedder.disk.workdir import Workdir
+from embedder.metrics.counting import followed_most_often, same_session
+from embedder.metrics.ranking import last_items, next_item, ranking, target_ranks
+from embedder.tokens.artefact import read_model
 
 FILES = {
     "online-retail": "online-retail/baskets.parquet",
@@ -117,7 +110,7 @@ class Program(NamedTuple):
     is_slow: bool = False  # trained with the first seed only
 
 
-_ITEMS = PRESETS["items"]
+_ITEMS = {x: PRESETS["items"][x] for x in PRESETS["items"] if x != "next_items"}
 _EPOCHS = {"epochs": _ITEMS["epochs"]}
 _WHOLE = {"window": 1000, "shrink_windows": False}
 PROGRAMS = {

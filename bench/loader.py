@@ -1,6 +1,6 @@
 """Throughput of batches to devices: by `DeviceLoader`, and by one thread.
 
-Sources: superblocks of tokens in memory, and images in compressed files, one for each
+Sources: chunks of tokens in memory, and images in compressed files, one for each
 row of a batch, in the two shapes that Wide-ResNets are trained on. Batches are taken as
 fast as they come, and then with a pause after each, for as long as one thread needs to
 make a batch: an accelerator that computes.
@@ -25,7 +25,7 @@ from jax.sharding import PartitionSpec as P
 
 from bench.processes import run_on_devices
 from bench.results import Results, Table, write_results
-from embedder.engine.device_loader import DeviceLoader, HostBatch, Index
+from embedder.training.device_loader import DeviceLoader, HostBatch, Index
 
 _BATCHES = 24
 _WAYS = ("naive", "loader", "naive, busy", "loader, busy")
@@ -34,7 +34,7 @@ _SPEC = P("data")  # rows of a batch are sharded over the devices
 
 
 class Blocks:
-    """A superblock: token ids in memory, i32[rows, tokens]."""
+    """A chunk: token ids in memory, i32[rows, tokens]."""
 
     def __init__(self, number: int, settings: dict[str, Any], folder: Path):
         size = settings["rows"], settings["tokens"]

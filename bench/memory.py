@@ -307,7 +307,7 @@ def main(limit: int, arguments: list[str]) -> None:
     if limit:
         resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     sys.meta_path.insert(0, _WithoutTorch())
-    from embedder import cli
+    from embedder.cli import main as cli
 
     cli.prepare_process()
     started, output = time.perf_counter(), io.StringIO()

@@ -83,17 +83,17 @@ def measure(num_devices: int, settings: dict[str, Any]) -> Iterator[dict[str, An
 
 
 def _layouts(num_devices: int) -> list:
-    from embedder.engine.layout import Layout
+    from embedder.training.mesh_layout import MeshLayout
 
-    found = [Layout()] if num_devices == 1 else []
+    found = [MeshLayout()] if num_devices == 1 else []
     for mode in ("sharded", "pmap"):
-        found.append(Layout(mode, "replicated", num_devices, 1))
+        found.append(MeshLayout(mode, "replicated", num_devices, 1))
         if num_devices > 1:
-            found.append(Layout(mode, "columns", 1, num_devices))
-            found.append(Layout(mode, "rows", 1, num_devices))
+            found.append(MeshLayout(mode, "columns", 1, num_devices))
+            found.append(MeshLayout(mode, "rows", 1, num_devices))
     if num_devices > 2:
-        found.append(Layout("sharded", "columns", num_devices // 2, 2))
-        found.append(Layout("sharded", "rows", num_devices // 2, 2))
+        found.append(MeshLayout("sharded", "columns", num_devices // 2, 2))
+        found.append(MeshLayout("sharded", "rows", num_devices // 2, 2))
     return found
 
 
@@ -137,8 +137,8 @@ def _config_and_batch(num_blocks: int, settings: dict[str, Any]):
     import numpy as np
 
     from embedder.config import Config, resolve, with_options
-    from embedder.tables.blocks import Blocks
-    from embedder.tables.prepare import Batch
+    from embedder.data.blocks import Blocks
+    from embedder.tokens.prepare import Batch
 
     config = with_options(
         Config(), blocks_per_update=num_blocks, vector_size=settings["vector_size"]
@@ -165,19 +165,14 @@ def _config_and_batch(num_blocks: int, settings: dict[str, Any]):
 
 def _program(config, layout, settings: dict[str, Any], interval: int):
     from embedder.config import with_options
-    from embedder.tables.training import make_program
+    from embedder.tokens.compiled_step import make_program
 
     config = with_options(config, backend="xla")
-    return make_program(
-        settings["vocabulary"],
-        interval,
-        config,
-        layout,
-    )
+    return make_program(settings["vocabulary"], interval, config, layout)
 
 
 def _start(program):
-    from embedder.tables.update import initial_state
+    from embedder.tokens.train_step import initial_state
 
     return initial_state(program.model, program.optimizer)
 

@@ -178,14 +178,15 @@ def _named_params(params) -> dict[str, np.ndarray]:
     """Parameters named MODULE/NAME."""
     from embedder.encoders.networks.network import Model, named_arrays
 
-    arrays = named_arrays(Model(params))
-    return {name.partition("/")[2]: array for name, array in arrays.items()}
+    arrays = named_arrays(Model(params)).items()
+    return {name.partition("/")[2]: np.asarray(array) for name, array in arrays}
 
 
 def _training(settings: dict[str, Any], folder: Path):
     from embedder.config import Config, with_options
-    from embedder.encoders.examples import Examples
-    from embedder.encoders.training import EncoderTraining
+    from embedder.data.examples.examples import Examples
+    from embedder.encoders.plan import TrainingInputs, plan
+    from embedder.encoders.trainer import EncoderTrainer
 
     texts = (f"{name}={value}" for name, value in settings["arguments"].items())
     config = with_options(
@@ -207,7 +208,9 @@ def _training(settings: dict[str, Any], folder: Path):
     names = [str(i) for i in range(settings["classes"])]
     keys = [str(i) for i in range(len(labels))]
     examples = Examples(features, labels, names, keys)
-    return EncoderTraining(config, examples, range(settings["epochs"]))
+    return EncoderTrainer(
+        plan(TrainingInputs(config, examples, range(settings["epochs"])))
+    )
 
 
 def train_port(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
@@ -215,7 +218,7 @@ def train_port(settings: dict[str, Any], folder: Path) -> dict[str, Any]:
     import jax
 
     from embedder.encoders.outputs import embed
-    from embedder.encoders.update import model_of
+    from embedder.encoders.train_step import model_of
 
     training = _training(settings, folder)
     state = training.program.place_state(training.initial_state())

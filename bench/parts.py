@@ -13,18 +13,19 @@ from pathlib import Path
 import numpy as np
 
 from bench.results import Results, Table, data_folder, write_results
-from bench.stages import first_superblocks
+from bench.stages import first_chunks
 from bench.timed import BLOCK_PARTS, BUCKET_PARTS, TimedUpdates
 from embedder.config import Config, with_options
-from embedder.tables.cpu import kernel
-from embedder.tables.prepare import Batch
-from embedder.tables.problem import open_corpus, plan
-from embedder.tables.training import Training
+from embedder.tokens.cpu import kernel
+from embedder.tokens.plan import TrainingInputs, plan
+from embedder.tokens.prepare import Batch
+from embedder.tokens.task import open_corpus
+from embedder.tokens.trainer import TokensTrainer
 
 _PRODUCTS = "products and errors"
 _LOSS_INTERVAL = 16  # as in a long training
 
-Trainings = dict[int, tuple[Training, Batch]]
+Trainings = dict[int, tuple[TokensTrainer, Batch]]
 """Blocks of an update -> a training, and some of its updates."""
 
 
@@ -62,7 +63,7 @@ def run(
 def trainings(
     corpus: Path, vector_size: int, blocks_per_update: tuple[int, ...]
 ) -> Trainings:
-    """The first superblock of an epoch of `corpus`, for each number of blocks."""
+    """The first chunk of an epoch of `corpus`, for each number of blocks."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for num_blocks in blocks_per_update:
@@ -74,8 +75,10 @@ def trainings(
                 vector_size=vector_size,
                 blocks_per_update=num_blocks,
             )
-            training = plan(config, open_corpus(str(corpus)), Path(folder))
-            found[num_blocks] = training, first_superblocks(training)[0][0]
+            source, cache = open_corpus(str(corpus)), Path(folder)
+            inputs = TrainingInputs(config=config, source=source, cache=cache)
+            training = TokensTrainer(plan(inputs))
+            found[num_blocks] = training, first_chunks(training)[0][0]
     return found
 
 
@@ -95,15 +98,15 @@ def table(results: Results) -> Table:
 
 
 def whole_call(
-    training: Training, batch: Batch, threads: int
+    training: TokensTrainer, batch: Batch, threads: int
 ) -> Callable[[], dict[str, float]]:
     """A function that applies the updates of `batch`, and returns seconds of one."""
-    updates = kernel.make_updates(
+    updates = kernel.place(
         training.program.model,
         training.config.tables.max_pairs_per_row,
         loss_interval=_LOSS_INTERVAL,
         threads=threads,
-    )
+    ).apply_updates
     state = training.program.place_state(training.initial_state())
     name = f"all, {threads} thread{'s' if threads > 1 else ''}"
 
@@ -116,7 +119,9 @@ def whole_call(
     return call
 
 
-def _calls(training: Training, batch: Batch) -> list[Callable[[], dict[str, float]]]:
+def _calls(
+    training: TokensTrainer, batch: Batch
+) -> list[Callable[[], dict[str, float]]]:
     """Functions that return seconds of an update, by the names of parts."""
     timed = TimedUpdates(training)
 
@@ -134,7 +139,7 @@ def _calls(training: Training, batch: Batch) -> list[Callable[[], dict[str, floa
     return [parts, *(whole_call(training, batch, number) for number in threads)]
 
 
-def _flops(training: Training, batch: Batch) -> float:
+def _flops(training: TokensTrainer, batch: Batch) -> float:
     """FLOPs of an update's products: four tokens each, with their band and noise."""
     data = training.config.tables
     assert data.block is not None

@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import cpu
-from bench.results import (
-    Results,
-    Table,
-    grouped,
-    spread,
-    write_picture,
-    write_results,
-)
+from bench.results import Results, Table, grouped, spread, write_picture, write_results
 
 
 def run(

@@ -11,22 +11,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import graphs, items
-from bench.results import (
-    Results,
-    Table,
-    data_folder,
-    grouped,
-    spread,
-    write_results,
-)
+from bench.results import Results, Table, data_folder, grouped, spread, write_results
 from embedder import Vectors, config, evaluate_pairs
-from embedder.evaluation.ranking import next_item
-from embedder.run.train import train
-from embedder.run.workdir import Workdir
-from embedder.tables.artefact import ModelFile, read_model
-from embedder.tables.encode import encode
-from embedder.tables.sources import file_corpus
-from embedder.tables.split import sequences
+from embedder.api.train import train
+from embedder.data.encode import encode
+from embedder.data.sources import file_corpus
+from embedder.data.split import sequences
+from embedder.disk.workdir import Workdir
+from embedder.metrics.ranking import next_item
+from embedder.tokens.artefact import ModelFile, read_model
 
 _SHARE = 50  # of the nodes with known labels, in percent
 _SPLITS = 3

@@ -9,14 +9,7 @@ from typing import Any
 
 from bench.judges import PROGRAMS
 from bench.processes import run_python
-from bench.results import (
-    Results,
-    Table,
-    data_folder,
-    grouped,
-    spread,
-    write_results,
-)
+from bench.results import Results, Table, data_folder, grouped, spread, write_results
 
 _FOLDER = Path(__file__).parents[1] / "migration" / "recipes"
 _GRAPH, _SETS = "graphs/blogcatalog", "word-eval"

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 import bench
 
-OWN_COMMANDS = "gpu", "gpu-offline", "gpu-replicas", "gpu-networks", "gpu-session"
-"""Benches that run without the packages of others: each is the `main` of its module."""
+OWN_COMMANDS = "gpu", "gpu-kit", "gpu-session"
+"""Names of `bench.gpu.main`, which runs without the packages of others."""
 
 _WITHOUT = {
     *("__main__", "commands", "render"),  # these use the others

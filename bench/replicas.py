@@ -150,8 +150,9 @@ def networks_side_by_side(
     import jax
 
     from embedder.config import Config, with_options
-    from embedder.encoders.examples import Examples
-    from embedder.encoders.training import EncoderTraining
+    from embedder.data.examples.examples import Examples
+    from embedder.encoders.plan import TrainingInputs, plan
+    from embedder.encoders.trainer import EncoderTrainer
 
     if subject == "spirals":
         features, labels = spirals()
@@ -172,7 +173,7 @@ def networks_side_by_side(
         validation_fraction=0.0,
         replicas=replicas,
     )
-    training = EncoderTraining(config, examples, range(1))
+    training = EncoderTrainer(plan(TrainingInputs(config, examples, range(1))))
     program = training.program
     calls = [batch for _, _, batch in training.host_batches(0)]
     if subject == "spirals":  # the updates of 100 epochs in one call
@@ -199,7 +200,7 @@ def networks_side_by_side(
 
 
 def _mnist():
-    from embedder.encoders.idx import read_idx
+    from embedder.data.examples.array_files import read_idx
 
     folder = data_folder() / "mnist"
     images = read_idx(folder / "train-images-idx3-ubyte.gz")[:10_000]
@@ -210,14 +211,17 @@ def _mnist():
 def _tables(replicas: int, text: Path) -> float:
     """Seconds of an epoch by the CPU kernel: of K = 1 on one thread."""
     from embedder.config import Config, with_options
-    from embedder.engine.epochs import run_epochs
-    from embedder.tables.problem import open_corpus, plan
+    from embedder.tokens.plan import TrainingInputs, plan
+    from embedder.tokens.task import open_corpus
+    from embedder.tokens.trainer import TokensTrainer
+    from embedder.training.epochs import run_epochs
 
     options: dict[str, Any] = {"backend": "numba", "epochs": 1}
     if replicas == 1:
         options["threads"] = 1
     config = with_options(Config(), replicas=replicas, **options)
-    training = plan(config, open_corpus(str(text)), None)
+    inputs = TrainingInputs(config=config, source=open_corpus(str(text)))
+    training = TokensTrainer(plan(inputs))
     first = training.initial_state()
     calls = training.calls(training.program.place_state(first), 0)
     next(calls)  # compiles

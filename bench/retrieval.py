@@ -9,22 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from bench.results import (
-    Results,
-    Table,
-    data_folder,
-    grouped,
-    spread,
-    write_results,
-)
+from bench.results import Results, Table, data_folder, grouped, spread, write_results
 from embedder import FeatureEncoder
-from embedder.encoders.idx import read_idx
-from embedder.evaluation.retrieval import (
-    SCORES,
-    chance,
-    choose_queries,
-    retrieval_scores,
-)
+from embedder.data.examples.array_files import read_idx
+from embedder.metrics.retrieval import chance, choose_queries, retrieval_scores
+from embedder.metrics.scores import scores_on
 
 OBJECTIVES = "softmax", "arcface", "supcon", "triplet"
 HELD_OUT = (2, 5, 6)  # pullover, sandal, shirt
@@ -96,7 +85,7 @@ def table(results: Results) -> Table:
         [name, *(spread(x, 3) for x in zip(*(s["scores"] for s in own), strict=True))]
         for name, own in grouped(results["samples"], "objective").items()
     ]
-    return Table(["objective", *SCORES], rows)
+    return Table(["objective", *scores_on("retrieval")[0].names], rows)
 
 
 BENCHES = {"retrieval": run}

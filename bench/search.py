@@ -15,14 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from bench.results import (
-    Results,
-    Table,
-    data_folder,
-    grouped,
-    spread,
-    write_results,
-)
+from bench.results import Results, Table, data_folder, grouped, spread, write_results
 from embedder import EmbeddingTrainer, Vectors
 from embedder.vectors.index import IndexOptions, build_index
 

@@ -68,7 +68,7 @@ def write(folder: Path, num_rows: int) -> dict[str, Any]:
 def look_up(folder: Path, program: str) -> dict[str, Any]:
     """Runs the command in this process."""
     start = time.perf_counter()
-    from embedder import cli
+    from embedder.cli import main as cli
 
     cli.prepare_process()
     to = folder / "neighbours.parquet"

@@ -13,14 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.results import (
-    Results,
-    Table,
-    data_folder,
-    grouped,
-    spread,
-    write_results,
-)
+from bench.results import Results, Table, data_folder, grouped, spread, write_results
 from bench.systems import measure
 from embedder import Vectors, read_vectors
 

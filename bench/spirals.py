@@ -13,12 +13,13 @@ import numpy as np
 from bench.replicas import spirals
 from bench.results import Results, Table, write_picture, write_results
 from embedder.config import Config, with_options
-from embedder.encoders.examples import Examples
-from embedder.encoders.training import EncoderTraining
-from embedder.encoders.uncertainty import split_entropy
-from embedder.encoders.update import model_of
-from embedder.engine.epochs import run_epochs
-from embedder.engine.replicas import unstack_states
+from embedder.data.examples.examples import Examples
+from embedder.encoders.plan import TrainingInputs, plan
+from embedder.encoders.train_step import model_of
+from embedder.encoders.trainer import EncoderTrainer
+from embedder.metrics.uncertainty import split_entropy
+from embedder.training.epochs import run_epochs
+from embedder.training.replicas import unstack_states
 
 _SIDE, _REACH = 160, 1.3  # points of the grid along an axis, and how far it reaches
 _NEAR, _FAR = 0.1, 0.5  # distances to the nearest point
@@ -55,7 +56,7 @@ def run(networks: int = 100, steps: int = 2000) -> Table:
         bootstrap=True,
     )
     examples = Examples(features, labels, ["0", "1"], keys)
-    training = EncoderTraining(config, examples, range(steps))
+    training = EncoderTrainer(plan(TrainingInputs(config, examples, range(steps))))
     end = run_epochs(training, training.initial_state())
     found = _predictions(training, end.state)
     write_picture("spirals", lambda path: _draw(path, features, labels, found))
@@ -92,7 +93,7 @@ def _certain(probabilities: np.ndarray) -> float:
     return float(np.mean(abs(probabilities - 0.5) > 0.45))
 
 
-def _predictions(training: EncoderTraining, state) -> Predictions:
+def _predictions(training: EncoderTrainer, state) -> Predictions:
     axis = np.linspace(-_REACH, _REACH, _SIDE, dtype=np.float32)
     points = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
     encoder = training.program.encoder

@@ -5,6 +5,7 @@ training; tracing and compiling; updates on blocks made before. Throughput is in
 words, so that stages can be compared.
 """
 
+import dataclasses
 import statistics
 import tempfile
 import time
@@ -17,14 +18,15 @@ import numpy as np
 
 from bench.results import Results, Table, data_folder, spread, write_results
 from embedder.config import Config, with_options
-from embedder.engine.epochs import run_epochs
-from embedder.engine.tfdata import import_tensorflow
-from embedder.tables import loader
-from embedder.tables.prepare import Batch
-from embedder.tables.problem import open_corpus, plan
-from embedder.tables.training import Training
+from embedder.data.tfdata import import_tensorflow
+from embedder.tokens import loader
+from embedder.tokens.plan import TrainingInputs, TrainingPlan, plan
+from embedder.tokens.prepare import Batch
+from embedder.tokens.task import open_corpus
+from embedder.tokens.trainer import TokensTrainer
+from embedder.training.epochs import run_epochs
 
-_SUPERBLOCKS = 8
+_CHUNKS = 8
 
 
 def run(
@@ -50,20 +52,22 @@ def run(
     import_tensorflow()
     stages["import TensorFlow"] = [time.perf_counter() - started]
     with tempfile.TemporaryDirectory() as folder:
-        stages["vocabulary and encoding"] = _times(
-            samples,
-            lambda number: plan(
-                config, open_corpus(str(corpus)), Path(folder, str(number))
-            ),
-        )
-        training = plan(config, open_corpus(str(corpus)), Path(folder, "0"))
+
+        def plan_in(number: int) -> TrainingPlan:
+            source, cache = open_corpus(str(corpus)), Path(folder, str(number))
+            return plan(TrainingInputs(config=config, source=source, cache=cache))
+
+        stages["vocabulary and encoding"] = _times(samples, plan_in)
+        training = TokensTrainer(plan_in(0))
         for kind in ("tfdata", "memory"):
             stages[f"loader, {kind}"] = _times(
-                samples, lambda _, kind=kind: _drain(_superblocks(training, kind))
+                samples, lambda _, kind=kind: _drain(_chunks(training, kind))
             )
         for backend in ("xla", "numba"):
-            config = with_options(training.config, backend=backend)
-            training = Training(config, training.encoded, training.epochs)
+            of_backend = with_options(training.config, backend=backend)
+            training = TokensTrainer(
+                dataclasses.replace(training.plan, config=of_backend)
+            )
             for stage, times in _program_stages(training, samples).items():
                 stages[f"{backend}: {stage}"] = times
             stages[f"{backend}: training, all together"] = _times(
@@ -77,9 +81,9 @@ def run(
     return table(write_results("stages", settings=settings, samples=stages))
 
 
-def _program_stages(training: Training, samples: int) -> dict[str, list[float]]:
+def _program_stages(training: TokensTrainer, samples: int) -> dict[str, list[float]]:
     """Seconds to compile, and seconds per epoch of updates on blocks made before."""
-    batches, num_updates = first_superblocks(training)
+    batches, num_updates = first_chunks(training)
     updates = training.program.apply_updates
     state = training.program.place_state(training.initial_state())
     stages = {}
@@ -102,29 +106,29 @@ def _program_stages(training: Training, samples: int) -> dict[str, list[float]]:
         times.append(time.perf_counter() - start)
     data = training.config.tables
     tokens = num_updates * data.block * data.blocks_per_update
-    per_epoch = training.kept_tokens / tokens
+    per_epoch = training.plan.kept_tokens / tokens
     return stages | {"updates alone": [seconds * per_epoch for seconds in times]}
 
 
-def first_superblocks(training: Training) -> tuple[list[Batch], int]:
-    """Some superblocks as batches of the program, and their number of updates."""
+def first_chunks(training: TokensTrainer) -> tuple[list[Batch], int]:
+    """Some chunks as batches of the program, and their number of updates."""
     batches, num_updates = [], 0
-    for updates, real in _superblocks(training, "memory"):
+    for updates, real in _chunks(training, "memory"):
         rate = training.rate(updates.progress).astype(np.float32)
         batch = Batch(updates.blocks, rate)
         batches.append(jax.device_put(batch) if training.backend == "xla" else batch)
         num_updates += real
-        if len(batches) == _SUPERBLOCKS:
+        if len(batches) == _CHUNKS:
             break
     return batches, num_updates
 
 
-def _superblocks(training: Training, kind: str):
-    return loader.epoch_superblocks(
+def _chunks(training: TokensTrainer, kind: str):
+    return loader.epoch_chunks(
         kind,
         training.sources[0],
         0,
-        size=training.superblock_size,
+        size=training.updates_per_call,
         workers=training.config.run.workers,
     )
 

@@ -24,14 +24,7 @@ import numpy as np
 from scipy import stats
 
 from bench.processes import run_python
-from bench.results import (
-    Results,
-    Table,
-    data_folder,
-    grouped,
-    spread,
-    write_results,
-)
+from bench.results import Results, Table, data_folder, grouped, spread, write_results
 from bench.systems import peak_bytes
 
 PROGRAMS = "embedder", "fastText, 2 threads", "gensim, 2 workers"

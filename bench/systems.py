@@ -44,10 +44,10 @@ def measure(name: str, corpus: Path, vectors: Path, **settings) -> Measured:
 def train_port(corpus: Path, vectors: Path, **settings) -> dict:
     """Trains as `embedder train` does; `settings` override the defaults."""
     from embedder import config
-    from embedder.run import train as run
-    from embedder.tables import problem as tables_run
-    from embedder.tables.encode import encode_cached
-    from embedder.tables.graph import encode_graph, open_graph
+    from embedder.api import train as run
+    from embedder.data.encode import encode_cached
+    from embedder.data.graph import encode_graph, open_graph
+    from embedder.tokens import task as tables_run
     from embedder.vectors.export import write_vectors
 
     statuses = []

@@ -27,11 +27,11 @@ import numpy as np
 from bench.parts import trainings, whole_call
 from bench.results import Results, Table, data_folder, write_results
 from bench.timed import Timed, TimedUpdates
-from embedder.tables.cpu.kernel import available_cores
-from embedder.tables.cpu.simd import entry
-from embedder.tables.cpu.thread import wait
-from embedder.tables.prepare import Batch
-from embedder.tables.training import Training
+from embedder.tokens.cpu.kernel import available_cores
+from embedder.tokens.cpu.simd import entry
+from embedder.tokens.cpu.thread import wait
+from embedder.tokens.prepare import Batch
+from embedder.tokens.trainer import TokensTrainer
 
 THREADS = 1, 2, 4, 8, 16, 32, 64
 _BARRIERS = 2  # of an update
@@ -108,7 +108,7 @@ def _wait_for_others(arrivals, threads, times):
 
 
 def _measure(
-    training: Training, batch: Batch, samples: int, updates: int
+    training: TokensTrainer, batch: Batch, samples: int, updates: int
 ) -> dict[str, dict[int, Any]]:
     """By number of threads; all numbers take turns.
 

@@ -1,6 +1,6 @@
 """Skip-gram updates by one thread of the kernel, with the time of each part.
 
-The parts are those of `embedder.tables.cpu.thread`, in its order and on its data, so
+The parts are those of `embedder.tokens.cpu.thread`, in its order and on its data, so
 that each finds in the caches what a training finds there. A reading of the clock takes
 some 30 ns.
 """
@@ -10,17 +10,16 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
-from embedder.tables import update
-from embedder.tables.cpu import block, kernel, rows, skipgram
-from embedder.tables.cpu.block import BlockBuffers, BlockIndex
-from embedder.tables.cpu.rows import BucketRows, Gathered
-from embedder.tables.cpu.simd import compiled, entry
-from embedder.tables.cpu.thread import Constants
-from embedder.tables.prepare import Batch
-from embedder.tables.training import Training
+from embedder.tokens import train_step
+from embedder.tokens.cpu import block, kernel, rows, skipgram
+from embedder.tokens.cpu.block import BlockBuffers, BlockIndex
+from embedder.tokens.cpu.rows import BucketRows, Gathered
+from embedder.tokens.cpu.simd import compiled, entry
+from embedder.tokens.cpu.thread import Constants
+from embedder.tokens.prepare import Batch
+from embedder.tokens.trainer import TokensTrainer
 
 BLOCK_PARTS = "contexts, keys, weights, lists", "rows: load", "products and errors"
 BUCKET_PARTS = "rows of buckets: find", "rows: apply"
@@ -47,14 +46,11 @@ class TimedUpdates:
       threads: of a team; one thread does its work, in as many buckets as it has.
     """
 
-    def __init__(self, training: Training, threads: int = 1):
+    def __init__(self, training: TokensTrainer, threads: int = 1):
         data = training.config.tables
         assert data.block is not None and data.max_pairs_per_row is not None
         given = training.initial_state().params["tables"]
-        self.tables = kernel._joined(
-            kernel._padded(given["input"].dtype),
-            [given[name] for name in update.TABLES],
-        )
+        self.tables = kernel._joined([given[name] for name in train_step.TABLES])
         dtype, width = self.tables.dtype, self.tables.shape[1]
         size = block.sizes(data.block, data.block // data.tile, data.noise, data.window)
         gathered = rows.new_gathered(
@@ -65,7 +61,7 @@ class TimedUpdates:
         self._buffers = block.new_buffers(size, width, dtype)
         self._rows = rows.new_bucket_rows(data.blocks_per_update, size, dtype)
         self._constants = Constants(
-            is_skipgram=True,
+            predicts_contexts=True,
             is_mean=True,
             window=data.window,
             dim=data.vector_size,
@@ -84,7 +80,7 @@ class TimedUpdates:
         _apply(
             s,
             self.tables,
-            jax.tree.map(kernel._read_only, kernel._with_weights(batch)),
+            kernel._for_kernel(batch),
             self._constants,
             self._gathered,
             self._buffers,
@@ -195,11 +191,6 @@ def _apply(
         found = rows.find_rows(p, gathered, bucket_rows)
         middle = _now(memory)
         rows.apply_capped_sgd(
-            tables,
-            gathered.gradients,
-            bucket_rows,
-            found,
-            constants.cap,
-            batch.rate[s],
+            tables, gathered.gradients, bucket_rows, found, constants.cap, batch.rate[s]
         )
         bucket_times[p, 0], bucket_times[p, 1] = middle - begin, _now(memory) - middle

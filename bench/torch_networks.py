@@ -143,7 +143,7 @@ class ResNet(Network):
 
 
 class WideResNet(Network):
-    """As `embedder.encoders.networks.wide_resnet` with three groups."""
+    """As `embedder.encoders.networks.resnet` with three groups."""
 
     def __init__(self, shape, num_classes: int, depth: int = 16, width: int = 4):
         super().__init__(64 * width, num_classes)

@@ -20,25 +20,18 @@ import numpy as np
 import polars as pl
 
 from bench.items import FILES
-from bench.results import (
-    Results,
-    Table,
-    data_folder,
-    grouped,
-    spread,
-    write_results,
-)
+from bench.results import Results, Table, data_folder, grouped, spread, write_results
 from embedder import EmbeddingTrainer, config
-from embedder.evaluation.intervals import Estimate, ratio_estimate
-from embedder.evaluation.ranking import by_vectors, last_items, target_ranks
-from embedder.presets import PRESETS
-from embedder.run.train import train
-from embedder.run.workdir import Workdir
-from embedder.tables.artefact import read_model
+from embedder.api.train import train
+from embedder.config.presets import PRESETS
+from embedder.disk.workdir import Workdir
+from embedder.metrics.intervals import Estimate, ratio_estimate
+from embedder.metrics.ranking import by_vectors, last_items, target_ranks
+from embedder.tokens.artefact import read_model
 
 _OLD_SHARE, _NEW_SHARE = 0.1, 0.3  # of the baskets held out
 _MIN_COUNT = 5
-_PRESET = PRESETS["items"]
+_PRESET = {x: PRESETS["items"][x] for x in PRESETS["items"] if x != "next_items"}
 _EPOCHS = int(_PRESET["epochs"])
 SCORES = "old baskets", "new baskets"
 _NEW = "new items"

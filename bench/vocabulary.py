@@ -12,10 +12,10 @@ import numpy as np
 
 from bench.results import Results, Table, write_results
 from embedder.config import Config, resolve, with_options
-from embedder.tables.blocks import Blocks
-from embedder.tables.prepare import Batch
-from embedder.tables.training import make_program
-from embedder.tables.update import host_state
+from embedder.data.blocks import Blocks
+from embedder.tokens.compiled_step import make_program
+from embedder.tokens.prepare import Batch
+from embedder.tokens.train_step import host_state
 
 SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 

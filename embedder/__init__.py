@@ -8,19 +8,19 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from embedder.api.encoder_estimator import FeatureEncoder
+    from embedder.api.results import read_next_items, read_vectors
+    from embedder.api.token_estimator import EmbeddingTrainer
+    from embedder.api.train import train
     from embedder.config import Config
-    from embedder.encoders.estimator import FeatureEncoder
-    from embedder.engine.callbacks import every
-    from embedder.evaluation.compare import compare_spaces
-    from embedder.results import read_vectors
-    from embedder.run.train import train
-    from embedder.tables.estimator import EmbeddingTrainer
-    from embedder.tables.huffman import huffman_codes
-    from embedder.tables.names import read_names
-    from embedder.tables.phrases import find_phrases
+    from embedder.data.huffman import huffman_codes
+    from embedder.data.names import read_names
+    from embedder.data.phrases import find_phrases
+    from embedder.metrics.compare import compare_spaces
+    from embedder.metrics.words import evaluate_analogies, evaluate_pairs
+    from embedder.training.callbacks import every
     from embedder.vectors.ensemble import Ensemble
     from embedder.vectors.ensemble_files import read_ensemble
-    from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
     from embedder.vectors.export import write_vectors
     from embedder.vectors.fasttext_bin import (
         FastTextModel,
@@ -47,6 +47,7 @@ __all__ = [
     "read_ensemble",
     "read_fasttext_model",
     "read_names",
+    "read_next_items",
     "read_vectors",
     "train",
     "write_fasttext_model",
@@ -57,23 +58,24 @@ __version__ = "1.0.0"
 
 _MODULES = {
     "Config": "embedder.config",
-    "EmbeddingTrainer": "embedder.tables.estimator",
+    "EmbeddingTrainer": "embedder.api.token_estimator",
     "Ensemble": "embedder.vectors.ensemble",
     "FastTextModel": "embedder.vectors.fasttext_bin",
-    "FeatureEncoder": "embedder.encoders.estimator",
+    "FeatureEncoder": "embedder.api.encoder_estimator",
     "Vectors": "embedder.vectors.vectors",
-    "compare_spaces": "embedder.evaluation.compare",
-    "evaluate_analogies": "embedder.vectors.evaluate",
-    "evaluate_pairs": "embedder.vectors.evaluate",
-    "every": "embedder.engine.callbacks",
-    "find_phrases": "embedder.tables.phrases",
-    "huffman_codes": "embedder.tables.huffman",
+    "compare_spaces": "embedder.metrics.compare",
+    "evaluate_analogies": "embedder.metrics.words",
+    "evaluate_pairs": "embedder.metrics.words",
+    "every": "embedder.training.callbacks",
+    "find_phrases": "embedder.data.phrases",
+    "huffman_codes": "embedder.data.huffman",
     "ngram_buckets": "embedder.vectors.subwords",
     "read_ensemble": "embedder.vectors.ensemble_files",
     "read_fasttext_model": "embedder.vectors.fasttext_bin",
-    "read_names": "embedder.tables.names",
-    "read_vectors": "embedder.results",
-    "train": "embedder.run.train",
+    "read_names": "embedder.data.names",
+    "read_next_items": "embedder.api.results",
+    "read_vectors": "embedder.api.results",
+    "train": "embedder.api.train",
     "write_fasttext_model": "embedder.vectors.fasttext_bin",
     "write_vectors": "embedder.vectors.export",
 }

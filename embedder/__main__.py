@@ -1,5 +1,5 @@
 """`python -m embedder`: the command `embedder`."""
 
-from embedder.cli import program
+from embedder.cli.main import program
 
 program()

@@ -51,10 +51,13 @@ class Terms(NamedTuple):
     weights: Rows  # pair terms that touch each row
 
 
-def pairs(sequence_NT, radius_NT, *, tile: int, window: int, dtype) -> Pairs:
+def pairs(
+    sequence_NT, radius_NT, *, tile: int, window: int, dtype, decay: float = 1.0
+) -> Pairs:
     """The pairs of an update, from sequence numbers i32[N, T] and radii i8[N, T].
 
-    Padding has sequence -1 and radius 0, and so no pairs.
+    Padding has sequence -1 and radius 0, and so no pairs. A context at a distance d
+    counts decay ** (d - 1).
     """
     sequence_NGC = halo(sequence_NT, tile, window, fill=-1)
     sequence_NGB = tiles(sequence_NT, tile)
@@ -62,6 +65,8 @@ def pairs(sequence_NT, radius_NT, *, tile: int, window: int, dtype) -> Pairs:
     mask_NGBC = _distance(tile, window) <= radius_NGB[..., np.newaxis]
     mask_NGBC &= sequence_NGC[:, :, np.newaxis] == sequence_NGB[..., np.newaxis]
     mask_NGBC = mask_NGBC.astype(dtype)
+    if decay != 1:
+        mask_NGBC *= (decay ** (_distance(tile, window) - 1.0)).astype(dtype)
     # A product with ones is the fastest sum over a short axis.
     return Pairs(mask_NGBC, mask_NGBC @ np.ones(tile + 2 * window, dtype))
 
@@ -115,6 +120,7 @@ def cbow(
     negative: int,
     out: Rows | None = None,
     mean: bool = True,
+    log_noise: Rows | None = None,
 ) -> Terms:
     """Scores, row gradients and row weights of the CBOW loss of an update.
 
@@ -131,6 +137,11 @@ def cbow(
     Args:
         out: where to put the gradients; C-contiguous.
         mean: False: h_t is the sum of v_j, without a factor 1/n_t anywhere.
+        log_noise: log weights of output and noise rows, [N, T] and [N, G, K]: the
+            scores have these taken off, and the loss is that of a softmax over the
+            token and the noise,
+                sum_t [ log(exp(s_t) + sum_k exp(s_tk)) - s_t ],
+            in which noise has the weight 1/K. None: the loss above.
     """
     tile, num_noise = pairs.mask.shape[2], rows.noise.shape[2]
     out = out or Rows(*map(np.empty_like, rows))
@@ -141,9 +152,18 @@ def cbow(
     hidden_NGBD = share_NGBC @ context_NGCD
     positive_NGB = np.vecdot(hidden_NGBD, target_NGBD)
     noise_NGBK = hidden_NGBD @ transposed(rows.noise)
-    # dL/d(h_t.u_t) = -sigmoid(-h_t.u_t), and for noise (negative/K) sigmoid(h_t.u).
-    up_NGB1 = (active_NGB / _minus_one_plus_exp(positive_NGB))[..., np.newaxis]
-    down_NGBK = _noise_derivative(noise_NGBK, active_NGB, negative)
+    if log_noise is None:
+        # dL/d(h_t.u_t) = -sigmoid(-h_t.u_t), and for noise (negative/K) sigmoid(h_t.u).
+        up_NGB1 = (active_NGB / _minus_one_plus_exp(positive_NGB))[..., np.newaxis]
+        down_NGBK = _noise_derivative(noise_NGBK, active_NGB, negative)
+    else:
+        negative = 1
+        positive_NGB = positive_NGB - tiles(log_noise.output, tile)
+        noise_NGBK = noise_NGBK - log_noise.noise[:, :, np.newaxis]
+        log_sum_NGB = _log_sum(positive_NGB, noise_NGBK)
+        up_NGB1 = (active_NGB * np.expm1(positive_NGB - log_sum_NGB))[..., np.newaxis]
+        down_NGBK = np.exp(noise_NGBK - log_sum_NGB[..., np.newaxis])
+        down_NGBK *= active_NGB[..., np.newaxis]
     hidden_gradient_NGBD = down_NGBK @ rows.noise
     hidden_gradient_NGBD += up_NGB1 * target_NGBD
     fold(transposed(share_NGBC) @ hidden_gradient_NGBD, window, out=out.input)
@@ -162,6 +182,19 @@ def cbow_loss(scores: Scores, pairs: Pairs, *, negative: int) -> float:
     """CBOW loss of an update, from the scores of `cbow`, summed in float64."""
     active_NGB = active(pairs)
     return _loss(scores, active_NGB, active_NGB, negative)
+
+
+def softmax_loss(scores: Scores, pairs: Pairs) -> float:
+    """Loss of `cbow` with `log_noise`, summed in float64."""
+    each_NGB = _log_sum(scores.positive, scores.noise) - scores.positive
+    return float((active(pairs) * each_NGB).sum(dtype=np.float64))
+
+
+def _log_sum(positive_NGB, noise_NGBK):
+    """log(exp(positive) + sum over K of exp(noise)), [N, G, B]."""
+    both = np.concatenate([positive_NGB[..., np.newaxis], noise_NGBK], axis=-1)
+    most = both.max(axis=-1)
+    return most + np.log(np.exp(both - most[..., np.newaxis]).sum(axis=-1))
 
 
 def num_skipgram_terms(pairs: Pairs) -> float:

@@ -136,6 +136,7 @@ def apply_update(
     tree: Tree | None = None,
     subwords: Subwords | None = None,
     cbow_mean: bool = True,
+    log_noise: np.ndarray | None = None,
 ) -> tuple[UpdateTerms, Pairs]:
     """Applies one update to `state` in place, and returns what it computed for it.
 
@@ -154,6 +155,7 @@ def apply_update(
         tree: of hierarchical softmax; None: there is negative sampling alone.
         subwords: whose rows in `state` learn, by SGD, in the place of input rows.
         cbow_mean: of CBOW: means of contexts; False: sums.
+        log_noise: log weights of noise, [V], of "cbow-softmax".
     """
     if subwords is not None:
         state.tables[0] = compose(subwords, state.subwords)
@@ -167,6 +169,7 @@ def apply_update(
         tile=update.ids.shape[1] // update.noise.shape[1],
         window=window,
         dtype=rows.dtype,
+        decay=distance_decay(architecture),
     )
     sampled = paths = None
     parts: list[tuple] = []  # ids, gradients and weights
@@ -174,7 +177,12 @@ def apply_update(
         ids = np.concatenate([update.ids, update.ids, update.noise], axis=None)
         ids[update.ids.size :] += num_tokens
         gradients = np.empty((ids.size, size), rows.dtype)
-        sampled = _objective(objective, architecture, cbow_mean)(
+        compute = _objective(objective, architecture, cbow_mean)
+        if architecture == "cbow-softmax":
+            assert log_noise is not None
+            logs = (log_noise[each] for each in (update.ids, update.ids, update.noise))
+            compute = functools.partial(compute, log_noise=Rows(*logs))
+        sampled = compute(
             _by_role(rows.take(ids, axis=0), update),
             found,
             window=window,
@@ -204,6 +212,11 @@ def apply_update(
     if subwords is not None:
         state.tables[0] = compose(subwords, state.subwords)
     return UpdateTerms(sampled, paths), found
+
+
+def distance_decay(architecture: str) -> float:
+    """Weight of a context to that of one a position nearer."""
+    return 0.5 if architecture == "cbow-softmax" else 1.0
 
 
 def _objective(module, architecture: str, cbow_mean: bool):
@@ -240,11 +253,13 @@ def loss_sum(
                 loss += objective.skipgram_loss(scores, found, negative=negative)
             if paths is not None:
                 loss += softmax.skipgram_loss(paths, found)
-        case "cbow":
+        case "cbow" | "cbow-softmax":
             num_terms = objective.num_cbow_terms(found)
-            if sampled is not None:
+            if sampled is not None and architecture == "cbow":
                 scores = sampled.scores
                 loss += objective.cbow_loss(scores, found, negative=negative)
+            elif sampled is not None:
+                loss += objective.softmax_loss(sampled.scores, found)
             if paths is not None:
                 loss += softmax.cbow_loss(paths, found)
         case _:

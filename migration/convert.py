@@ -5,20 +5,20 @@ import shutil
 from pathlib import Path
 
 from embedder.config import Config, resolve, with_options
+from embedder.data.vocabulary import Vocabulary, write_vocabulary
+from embedder.disk import workdir as folder
 from embedder.disk.files import atomic_file, name_file_in_errors
+from embedder.disk.run_record import RunInputs, check_has_one_model, write_inputs
+from embedder.disk.workdir import Workdir
 from embedder.errors import (
     InputError,
     InputExistsError,
     InputIsFolderError,
     InputNotFoundError,
 )
-from embedder.run import workdir as folder
-from embedder.run.inputs import check_has_one_model, write_settings
-from embedder.run.workdir import Workdir
-from embedder.tables.artefact import ModelFile, read_model
-from embedder.tables.problem import write_results
-from embedder.tables.start_files import is_vectors_file
-from embedder.tables.vocabulary import Vocabulary, write_vocabulary
+from embedder.tokens.artefact import ModelFile, read_model
+from embedder.tokens.pretrained import is_vectors_file
+from embedder.tokens.task import write_results
 
 Source = str | os.PathLike[str]
 
@@ -89,7 +89,7 @@ def _write_run(run: Workdir, path: Path, model: ModelFile) -> None:
     vocabulary = Vocabulary(model.tokens, model.counts)
     num_tokens, epochs = int(model.counts.sum()), len(model.loss_history)
     resolved = resolve(config, num_tokens, epochs, vocabulary.row_updates)
-    write_settings(run, resolved, None, [])
+    write_inputs(run, RunInputs(resolved, resolved, []))
     for epoch, loss in enumerate(model.loss_history, 1):
         folder.append_metrics(run, {"epoch": epoch, "loss": loss})
     write_vocabulary(vocabulary, run.vocabulary)

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from embedder.base.stages import showing_stages
 from embedder.run import progress
-from embedder.stages import showing_stages
 
 OF_A_RUN = re.compile("devices: |graph: |.*; [0-9,]+ epochs?$")
 

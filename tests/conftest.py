@@ -1,6 +1,8 @@
 """Settings and fixtures of all tests."""
 
 import collections
+import ctypes
+import gc
 import os
 import re
 import signal
@@ -11,12 +13,13 @@ import numpy as np
 import orbax.checkpoint  # noqa: F401  see below
 import pytest
 
-from embedder.cli import main
-from embedder.engine import compilation, epochs
-from embedder.engine.tfdata import has_tensorflow
+from embedder.cli.main import main
+from embedder.data.tfdata import has_tensorflow
+from embedder.training import compilation, epochs
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "standard")
+gc.set_threshold(50_000, 20, 100)  # a full collection looks at all of JAX: 0.3 s
 # Orbax is imported above because a run imports it in a thread that saves: pytest parses
 # `orbax.checkpoint.test_utils` to rewrite its assertions, and two threads that parse at
 # once can fail in CPython 3.11 (AST constructor recursion depth mismatch).
@@ -51,7 +54,8 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(skip)
     cells = collections.defaultdict(list)
     for item in items:
-        if item.get_closest_marker("spread") and not item.get_closest_marker("slow"):
+        is_dear = item.get_closest_marker("slow") or item.get_closest_marker("rare")
+        if item.get_closest_marker("spread") and not is_dear:
             cells[item.nodeid.split("[")[0]].append(item)
     for some in cells.values():
         (number,) = some[0].get_closest_marker("spread").args
@@ -65,6 +69,30 @@ def pytest_collection_modifyitems(items):
 def first_program():
     """With its first program JAX decides on its cache: before a bench turns it off."""
     jax.jit(lambda: 0)()
+
+
+LEAST = pytest.StashKey[float]()  # MiB that were left when programs were forgotten
+
+
+def resident() -> float:
+    """MiB of memory that this process has; 0 where the system does not tell."""
+    statm = Path("/proc/self/statm")
+    if not statm.exists():
+        return 0
+    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item):
+    """Programs of former tests are forgotten when they take much memory."""
+    yield
+    if resident() > item.session.stash.setdefault(LEAST, 1000) + 250:
+        jax.clear_caches()
+        gc.collect()
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+        if trim is not None:
+            trim(0)
+        item.session.stash[LEAST] = resident()
 
 
 @pytest.fixture(scope="session")

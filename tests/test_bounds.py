@@ -1,7 +1,7 @@
-"""What settings may be: flags, configs, estimators and the oracle refuse the same."""
+"""What settings may be: flags, configs and estimators refuse the same."""
 
+import functools
 import math
-import os
 import re
 from collections.abc import Callable
 from decimal import Decimal
@@ -9,11 +9,8 @@ from decimal import Decimal
 import numpy as np
 import pytest
 
-import embedder
-import legacy
-from embedder.cli import main
-from embedder.config import Config, with_options
-from tests.commands import error_line
+from embedder import EmbeddingTrainer, FeatureEncoder
+from embedder.config import make_config
 
 COUNT = "an integer >= 1"
 SEED = (r"(an integer )?from 0 to 2\*\*64 - 1", [-1, 2**64])
@@ -29,7 +26,10 @@ TABLES = {  # a pattern of the rule, and values that break it
     "alpha": ("a finite number > 0", [0.0, -1, math.nan, math.inf, 10**400]),
     "min_alpha": ("a number from 0 to `alpha`", [-1e-9, 0.5, math.nan]),
     "epochs": ("an integer >= 0", [-1]),
-    "architecture": ("'skipgram' or 'cbow'", ["glove", "", "CBOW"]),
+    "architecture": (
+        "'skipgram' or 'cbow'( or 'cbow-softmax')?",
+        ["glove", "", "CBOW"],
+    ),
     "seed": SEED,
     "workers": (COUNT, [0]),
     "block": ("a positive multiple of `tile`", [0, -16, 15, 17]),
@@ -41,12 +41,9 @@ TABLES = {  # a pattern of the rule, and values that break it
 }
 EVERY = ["often", "", "-1", "0epochs", "1.5h", 0, -3]
 LIMIT = ("a number > 0", [0, -1.0, math.nan])
-ESTIMATORS = TABLES | {
-    "cap": LIMIT,
-    "optimizer": ("'sgd' or 'adagrad'", ["adam", "", "SGD"]),
-}
-CONFIGS = TABLES | {"max_pairs_per_row": LIMIT}
+OF_TRAINERS = {"cap": LIMIT, "optimizer": ("'sgd' or 'adagrad'", ["adam", "", "SGD"])}
 RUNS = {  # settings of runs alone
+    "max_pairs_per_row": LIMIT,
     "bootstrap": ("True or False", []),
     "holdout": (r"a number in \[0, 1\)", [-0.1, 1, math.nan]),
     "loader": ("'auto' or 'tfdata' or 'memory'", ["torch"]),
@@ -69,43 +66,30 @@ ENCODERS = {
     "seed": SEED,
     "workers": (COUNT, [0, -2]),
     "dtype": ("'?float32'? or '?float64'?", ["float16", "f4", ""]),
-}
-PORT_OF_ENCODERS = ENCODERS | {
-    **{name: RUNS[name] for name in ("eval_every", "patience")},
+    "eval_every": RUNS["eval_every"],
+    "patience": RUNS["patience"],
     "result": ("'last' or 'best'", ["first", ""]),
     "compute_dtype": ("'same' or 'bfloat16'", ["float16", ""]),
     "precision": ("'default' or 'high' or 'highest'", ["low"]),
 }
 OPTIONAL = ("alpha", "block", "blocks_per_update", "cap", "max_pairs_per_row", "noise")
-OPTIONAL += ("learning_rate",)  # of the port; the oracle has no rules with other rates
-X = np.random.default_rng(0).normal(size=(8, 3))
+OPTIONAL += ("learning_rate", "holdout")
+X = np.ones((8, 3))
 
 
-def fit_encoder(kind, options: dict) -> None:
-    kind(**options).fit(X, ["a", "b"] * 4)
+def config(**options) -> None:
+    make_config(options)
 
 
-def config(options: dict) -> None:
-    with_options(Config(), **options)
-
-
-def config_of_encoder(options: dict) -> None:
-    with_options(Config(), model="encoder", **options)
+def fit_encoder(**options) -> None:
+    FeatureEncoder(**options).fit(X, ["a", "b"] * 4)
 
 
 SURFACES = {
-    "config": (CONFIGS | RUNS, config),
-    "estimator": (
-        ESTIMATORS,
-        lambda each: embedder.EmbeddingTrainer(**each),
-    ),
-    "oracle": (ESTIMATORS, lambda each: legacy.EmbeddingTrainer(**each)),
-    "encoder config": (PORT_OF_ENCODERS, config_of_encoder),
-    "encoder": (
-        PORT_OF_ENCODERS,
-        lambda each: fit_encoder(embedder.FeatureEncoder, each),
-    ),
-    "oracle encoder": (ENCODERS, lambda each: fit_encoder(legacy.FeatureEncoder, each)),
+    "config": (TABLES | RUNS, config),
+    "estimator": (TABLES | OF_TRAINERS, EmbeddingTrainer),
+    "encoder config": (ENCODERS, functools.partial(config, model="encoder")),
+    "encoder": (ENCODERS, fit_encoder),
 }
 CASES = [
     pytest.param(use, name, *rules[name], id=f"{surface}-{name}")
@@ -124,52 +108,16 @@ def wrong_types(name: str, rule: str) -> list:
     return values
 
 
-def check_refused(use: Callable, name: str, rule: str, value, error: type) -> None:
-    with pytest.raises(error) as found:
-        use({name: value})
-    shown = re.escape(repr(value)).replace(r"np\.True_", r"(np\.True_|True)")
-    assert re.fullmatch(f"`{name}` must be {rule}, got {shown}\\.", str(found.value))
-
-
 @pytest.mark.row("B8")
 @pytest.mark.parametrize(("use", "name", "rule", "values"), CASES)
-def test_values_out_of_bounds_are_refused(use, name, rule, values):
-    for value in values:
-        check_refused(use, name, rule, value, ValueError)
-
-
-@pytest.mark.parametrize(("use", "name", "rule", "values"), CASES)
-def test_values_of_the_wrong_type_are_refused(use, name, rule, values):
-    for value in wrong_types(name, rule):
-        check_refused(use, name, rule, value, TypeError)
-
-
-def test_the_oracle_needs_a_learning_rate():
-    with pytest.raises(TypeError, match="`learning_rate` must be .* got None"):
-        fit_encoder(legacy.FeatureEncoder, {"learning_rate": None})
-
-
-@pytest.mark.spread(5)
-@pytest.mark.row("B8")
-@pytest.mark.parametrize(
-    ("family", "name", "rule", "values"),
-    [
-        pytest.param(family, name, *rule, id=f"{family}-{name}")
-        for family, rules in (("tokens", CONFIGS), ("encoder", ENCODERS))
-        for name, rule in rules.items()
-        if name not in ("architecture", "dtype")  # choices: `test_cli` has them
-    ],
-)
-def test_flags_out_of_bounds_are_one_line(
-    tmp_path, monkeypatch, capsys, family, name, rule, values
+def test_values_out_of_bounds_and_of_the_wrong_type_are_refused(
+    use: Callable, name, rule, values
 ):
-    monkeypatch.chdir(tmp_path)
-    flag = f"--{name.replace('_', '-')}"
-    for value in values:
-        if value == 10**400:  # as a flag it is inf
-            continue
-        shown = float(value) if "number" in rule else value
-        code = main(["train", "corpus", "--model", family, flag, str(value)])
-        line = error_line(capsys)
-        assert code == 2 and re.search(f"`{name}` must be {rule}, got {shown}", line)
-    assert os.listdir() == []
+    of_wrong_types = [(value, TypeError) for value in wrong_types(name, rule)]
+    for value, error in [*((value, ValueError) for value in values), *of_wrong_types]:
+        with pytest.raises(error) as found:
+            use(**{name: value})
+        shown = re.escape(repr(value)).replace(r"np\.True_", r"(np\.True_|True)")
+        assert re.fullmatch(
+            f"`{name}` must be {rule}, got {shown}\\.", str(found.value)
+        )

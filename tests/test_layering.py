@@ -2,69 +2,52 @@
 
 import ast
 import functools
+import graphlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 import embedder
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    *("errors", "settings", "options", "tables.options", "encoders.options", "config"),
-    "presets",
-    *("threads", "limits", "terminal", "stages", "disk", "vectors", "evaluation"),
-    *("engine", "hosts"),
-    *("run", "problem", "run.resuming", "run.loop", "run.longer", "report"),
-    *("graphs", "tables", "encoders", "results"),
-    *("report.of_encoder", "report.of_run", "report.of_projector", "report.compare"),
-    *("report.verb", "watch"),
-    *("families", "run.train", "run.preview", "sweep", "arguments", "parsing"),
-    *("lookup", "neighbors", "scoring", "cards", "exports", "verbs", "cli"),
+    *("errors", "base", "config", "disk", "vectors", "data", "metrics", "training"),
+    *("tokens", "encoders", "run", "report", "api", "sweep", "gensim", "cli"),
     "__main__",
-    "gensim",
 )
-"""Packages and modules of embedder, each after all that it may import."""
+"""The folders of embedder, and two modules, each after all that it may import."""
 
-FAMILIES = ("tables", "encoders")
 MODULES = sorted((ROOT / "embedder").rglob("*.py"))
-_OUTSIDE = {"legacy", "migration", "bench", "tests"}
 LEGACY = sorted((ROOT / "legacy").rglob("*.py"))
+PUBLIC = {*embedder.__all__, "__version__"}
 
 
 @functools.cache
 def imports(path: Path) -> list[tuple[str, bool]]:
     """Full names that a file imports, and whether that is inside a function."""
-    return [*_imports(path)]
-
-
-def _imports(path: Path) -> Iterator[tuple[str, bool]]:
+    found: list[tuple[str, bool]] = []
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
-        for node in ast.walk(function)
-    }
+    functions = ast.FunctionDef | ast.AsyncFunctionDef
+    of_functions = (x for x in ast.walk(tree) if isinstance(x, functions))
+    inside = {id(node) for x in of_functions for node in ast.walk(x)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from ((name.name, id(node) in inside) for name in node.names)
+            found += [(name.name, id(node) in inside) for name in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: import by the full name"
-            for name in node.names:
-                yield f"{node.module}.{name.name}", id(node) in inside
+            names = (f"{node.module}.{name.name}" for name in node.names)
+            found += [(name, id(node) in inside) for name in names]
+    return found
 
 
-PUBLIC = {*embedder.__all__, "__version__"}
+def top_packages(path: Path) -> list[tuple[str, bool]]:
+    """Packages that a file imports, and whether that is inside a function."""
+    return [(name.split(".")[0], inside) for name, inside in imports(path)]
 
 
-def room_of(module: str) -> str:
-    """The most special room that a module, or a name in one, belongs to."""
-    parts = module.split(".")
-    return next(
-        room
-        for room in (".".join(parts[:2]), parts[0])
-        if room in ROOMS or len(room.split(".")) == 1
-    )
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
 def module_of(path: Path) -> str:
@@ -73,126 +56,91 @@ def module_of(path: Path) -> str:
     return ".".join(part for part in parts if part != "__init__")
 
 
-def rooms(path: Path) -> Iterator[str]:
+def rooms(path: Path) -> list[str]:
     """The rooms of embedder that a file imports."""
-    for name, _ in imports(path):
-        own = name.removeprefix("embedder.")
-        if own != name and own not in PUBLIC:
-            yield room_of(own)
+    names = (
+        name.removeprefix("embedder.")
+        for name, _ in imports(path)
+        if name.startswith("embedder.")
+    )
+    return [name.split(".")[0] for name in names if name not in PUBLIC]
 
 
-def relative(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
-def test_every_module_has_a_room():
-    found = {room_of(module_of(path)) for path in MODULES if module_of(path)}
-    assert found == {*ROOMS}
-
-
-def later_rooms(path: Path) -> list[str]:
-    """Rooms that a file imports and that come after its own."""
-    own = ROOMS.index(room_of(module_of(path)))
-    return [room for room in rooms(path) if room not in ROOMS[: own + 1]]
+def in_packages(*packages: str) -> list[Path]:
+    found = [x for x in MODULES if module_of(x).split(".")[0] in packages]
+    assert len(found) > 10
+    return found
 
 
 def test_modules_import_only_rooms_before_their_own():
-    faults = {relative(path): later_rooms(path) for path in MODULES[1:]}
-    assert {path: later for path, later in faults.items() if later} == {}
+    own = {path: module_of(path).split(".")[0] for path in MODULES if module_of(path)}
+    assert {*own.values()} == {*ROOMS}
+    faults = [
+        (relative(path), room)
+        for path, its_room in own.items()
+        for room in rooms(path)
+        if room not in ROOMS[: ROOMS.index(its_room) + 1]
+    ]
+    assert faults == []
 
 
-def test_the_room_gensim_imports_public_names_alone():
-    """It is built over the public API, so that nothing else has to know of it."""
-    paths = [path for path in MODULES if package_of(path) == "gensim"]
-    used = {
-        name.removeprefix("embedder.")
-        for path in paths
-        for name, _ in imports(path)
-        if name.startswith("embedder.") and not name.startswith("embedder.gensim")
+def test_no_modules_import_each_other():
+    """Not in a circle either, nor inside functions or for types alone."""
+    known = {f"embedder.{module_of(path)}": path for path in MODULES}
+    following = {
+        path: {
+            found
+            for name, _ in imports(path)
+            if (found := _module(name, known)) != path and found
+        }
+        for path in MODULES
     }
-    assert len(paths) > 10
-    assert used and used <= PUBLIC
+    try:
+        graphlib.TopologicalSorter(following).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(" < ".join(map(relative, error.args[1])))
 
 
-def test_no_other_room_imports_gensim():
-    others = [path for path in MODULES if package_of(path) != "gensim"]
-    assert not [path for path in others if "gensim" in rooms(path)]
+def _module(name: str, known: dict[str, Path]) -> Path | None:
+    """The file of a module, or of a name in one; None: it is a public name."""
+    return known.get(name) or known.get(name.rpartition(".")[0])
 
 
-def families_in(path: Path) -> set[str]:
-    """The families that a file imports."""
-    return {*FAMILIES} & {room.split(".")[0] for room in rooms(path)}
-
-
-def package_of(path: Path) -> str:
-    return module_of(path).split(".")[0]
+def test_the_room_gensim_imports_public_names_alone_and_no_other_imports_it():
+    """It is built over the public API, so that nothing else has to know of it."""
+    paths = in_packages("gensim")
+    used = {name for path in paths for name, _ in imports(path)}
+    others = {x for x in used if x.startswith("embedder.") and "gensim" not in x}
+    assert others and {x.removeprefix("embedder.") for x in others} <= PUBLIC
+    assert not [x for x in MODULES if x not in paths and "gensim" in rooms(x)]
 
 
 def test_families_know_nothing_of_each_other():
-    known = {
-        relative(path): families_in(path) - {package_of(path)}
-        for path in MODULES
-        if package_of(path) in FAMILIES
-    }
-    assert len(known) > 20
-    assert {path: others for path, others in known.items() if others} == {}
+    known = [x for x in in_packages("encoders") if "tokens" in rooms(x)]
+    assert [*map(relative, known)] == []
 
 
-def test_the_engine_and_runs_know_no_family():
-    """The root of a run is given its problem."""
-    packages = ("engine", "run", "hosts", "disk", "vectors")
-    known = {
-        relative(path): families_in(path)
-        for path in MODULES
-        if package_of(path) in packages
-    }
-    assert len(known) > 20
-    assert {path: families for path, families in known.items() if families} == {}
-
-
-def test_modules_import_neither_the_oracle_nor_migration():
-    """But for the verbs that are of migration, which are loaded when asked for."""
+def test_few_modules_import_what_is_outside():
+    """Verbs of migration are loaded when asked for. TensorFlow may be absent: others
+    than the modules of loaders ask for a loader."""
+    outside = {"legacy", "migration", "bench", "tests", "tensorflow"}
     found = {
-        (relative(path), package, inside)
+        (relative(path), *each)
         for path in MODULES
-        for package, inside in top_packages(path)
-        if package in _OUTSIDE
+        for each in top_packages(path)
+        if each[0] in outside
     }
-    assert found == {("embedder/verbs.py", "migration", True)}
-
-
-def top_packages(path: Path) -> list[tuple[str, bool]]:
-    """Packages that a file imports, and whether that is inside a function."""
-    return [(name.split(".")[0], inside) for name, inside in imports(path)]
-
-
-def test_tensorflow_is_imported_only_within_a_function_of_one_module():
-    found = [
-        (relative(path), inside)
-        for path in MODULES
-        for package, inside in top_packages(path)
-        if package == "tensorflow"
-    ]
-    assert found == [("embedder/engine/tfdata.py", True)]
-
-
-def test_five_modules_know_of_tensorflow():
-    """It may be absent: the others ask for a loader."""
-    found = {
+    assert found == {
+        ("embedder/cli/verbs.py", "migration", True),
+        ("embedder/data/tfdata.py", "tensorflow", True),
+    }
+    tfdata = {
         relative(path).removeprefix("embedder/")
         for path in MODULES
-        if any(name.startswith("embedder.engine.tfdata.") for name, _ in imports(path))
+        if any(name.startswith("embedder.data.tfdata.") for name, _ in imports(path))
     }
-    loaders = {"tables/loader.py", "encoders/loaders.py", "encoders/batches.py"}
-    assert found == {*loaders, "tables/problem.py"}
-
-
-def test_oracle_imports_numpy_and_the_standard_library_alone():
+    loaders = {"tokens/loader.py", "encoders/memory.py", "data/examples/batches.py"}
+    assert tfdata == {*loaders, "tokens/task.py"}
     allowed = {"legacy", "numpy", *sys.stdlib_module_names}
-    packages = {
-        (relative(path), package)
-        for path in LEGACY
-        for package, _ in top_packages(path)
-    }
-    assert ("legacy/blocks.py", "numpy") in packages
-    assert {each for each in packages if each[1] not in allowed} == set()
+    packages = {package for path in LEGACY for package, _ in top_packages(path)}
+    assert "numpy" in packages and packages <= allowed

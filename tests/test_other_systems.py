@@ -7,12 +7,12 @@ simulated: a locked byte, and that no open file is moved or removed.
 import os
 import signal
 import sys
-import threading
+import time
 
+from embedder.base.limits import memory_limit
+from embedder.base.threads import available_cores
 from embedder.disk import untrusted
-from embedder.limits import memory_limit
 from embedder.run.stopping import Stop
-from embedder.threads import available_cores
 from tests.commands import run_python
 from tests.test_layering import LEGACY, MODULES, ROOT, relative, top_packages
 
@@ -63,8 +63,8 @@ for name in ("fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"):
 sys.modules["msvcrt"] = types.SimpleNamespace(LK_NBLCK=2, locking=locking)
 """
 TRAIN = """
-from embedder.cli import _exit_code, main
-from embedder.engine import epochs
+from embedder.cli.main import _exit_code, main
+from embedder.training import epochs
 
 def interrupt(self, place, *rest):
     if place.epoch == 1 and place.position:
@@ -85,8 +85,7 @@ LOCKS = """
 import logging, threading
 from pathlib import Path
 from embedder.disk.copies import local_copy
-from embedder.disk.file_lock import lock_file
-from embedder.disk.lock import LockedError, hold_lock
+from embedder.disk.lock import LockedError, hold_lock, lock_file
 
 logging.basicConfig(level="INFO", stream=sys.stdout)
 path = Path(".lock")
@@ -142,24 +141,17 @@ def test_no_module_of_posix_is_imported_with_a_module():
         for package, inside in top_packages(path)
         if package in POSIX_MODULES
     }
-    assert ("embedder/disk/file_lock.py", "fcntl", True) in found
+    assert ("embedder/disk/lock.py", "fcntl", True) in found
     assert [each for each in found if not each[-1]] == []
 
 
-def test_a_memory_of_unknown_size_has_no_limit(tmp_path, monkeypatch):
+def test_what_the_system_does_not_tell_has_no_limit(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)
     monkeypatch.delattr(os, "sysconf")
     assert memory_limit(tmp_path).size == sys.maxsize
-
-
-def test_without_affinity_all_cores_are_available(monkeypatch):
+    untrusted._limit_memory(2**30)
     monkeypatch.delattr(os, "sched_getaffinity")
     assert available_cores() == os.cpu_count()
-
-
-def test_untrusted_tables_are_read_where_memory_cannot_be_bounded(monkeypatch):
-    monkeypatch.setitem(sys.modules, "resource", None)
-    untrusted._limit_memory(2**30)
 
 
 def test_a_signal_comes_again_where_no_thread_can_be_signalled(monkeypatch):
@@ -167,7 +159,8 @@ def test_a_signal_comes_again_where_no_thread_can_be_signalled(monkeypatch):
     stop = Stop()
     with stop.listening():
         stop.is_polled = True
-        thread = threading.Thread(target=stop._resend, args=(0, signal.SIGINT))
-        thread.start()
-        thread.join()
-        assert stop.number == signal.SIGINT
+        stop._send_again(signal.SIGINT, 0.0)
+        deadline = time.monotonic() + 30
+        while not stop.number and time.monotonic() < deadline:
+            time.sleep(0.01)
+    assert stop.number == signal.SIGINT

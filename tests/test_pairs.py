@@ -17,8 +17,3 @@ def test_each_value_is_tested_by_default_and_each_pair_when_slow():
         found = {(cell.values[i], cell.values[j]) for cell in cells}
         assert found == {*itertools.product(first, second)}
     assert len({cell.values for cell in cells}) == len(cells) < 4 * 2 * 3
-
-
-def test_one_name_has_all_its_values():
-    cells = pairwise(a=[1, 2]).args[1]
-    assert [(*cell.values, *cell.marks) for cell in cells] == [(1,), (2,)]

@@ -1,8 +1,7 @@
-"""The commands of the README about looking, searching and handing on run as written."""
+"""The commands of the page about looking, searching and handing on run as written."""
 
 import gzip
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -13,8 +12,8 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from embedder.cli import main
-from tests.test_readme import README, ROOT
+from embedder.cli.main import main
+from tests.test_readme import DOCS, ROOT, blocks
 
 pytestmark = pytest.mark.slow
 
@@ -24,13 +23,9 @@ WORDS = "king", "man", "woman", "guitar"  # of the commands
 
 
 def section() -> list[str]:
-    """The shell lines of the section, each with a command."""
-    text = README.read_text(encoding="utf-8").partition("\n## Look, search, hand on\n")[
-        2
-    ]
-    block = re.search(r"^```shell\n(.*?)^```", text, re.DOTALL | re.M)
-    assert block is not None
-    return [line for line in block[1].splitlines() if line.strip()]
+    """The shell lines of the page, each with a command."""
+    (block,) = blocks(DOCS / "how-to" / "use-a-run.md", "shell")
+    return [line for line in block.splitlines() if line.strip()]
 
 
 @pytest.fixture
@@ -100,6 +95,6 @@ def run(line: str) -> None:
             words += ["--epochs", "1", *small]
         assert main(words[1:]) == 0, line
         return
-    program = f'embedder() {{ "{sys.executable}" -m embedder.cli "$@"; }}\n{line}'
+    program = f'embedder() {{ "{sys.executable}" -m embedder.cli.main "$@"; }}\n{line}'
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     subprocess.run(["bash", "-c", program], check=True, env=environment, timeout=120)

@@ -8,7 +8,14 @@ import sys
 
 import pytest
 
-from embedder.terminal import LogStream, flush_output, say, say_done, showing_log, shown
+from embedder.base.terminal import (
+    LogStream,
+    flush_output,
+    say,
+    say_done,
+    showing_log,
+    shown,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,12 +34,9 @@ from embedder.terminal import LogStream, flush_output, say, say_done, showing_lo
 )
 def test_shown(text, expected):
     assert shown(text) == expected
-
-
-def test_say_keeps_its_lines():
     file = io.StringIO()
-    say("a\x1b\nb", file)
-    assert file.getvalue() == "a\\x1b\nb\n"
+    say(f"{text[0]}\nb", file)  # lines stay lines
+    assert file.getvalue() == f"{shown(text[0])}\nb\n"
 
 
 class Failing(io.StringIO):
@@ -44,40 +48,6 @@ class Failing(io.StringIO):
         if self.error:
             raise self.error
         return super().write(text)
-
-
-@pytest.mark.row("F26")
-def test_log_stream_drops_what_fails_and_goes_on():
-    stream = Failing()
-    log = LogStream(stream)
-    stream.error = OSError(28, "No space left on device")
-    assert log.write("lost") == 4
-    stream.error = ValueError("I/O operation on closed file.")
-    print("lost", file=log, flush=True)
-    stream.error = None
-    log.write("kept")
-    assert stream.getvalue() == "kept"
-    assert log.num_failed == 3 and log.error.errno == 28
-    assert log.encoding == stream.encoding and not log.isatty()
-
-
-@pytest.mark.row("F26")
-def test_log_stream_tells_that_its_reader_has_gone():
-    stream, calls = Failing(), []
-    log = LogStream(stream, lambda: calls.append("gone"))
-    stream.error = OSError(28, "No space left on device")
-    log.write("a")
-    assert calls == []
-    stream.error = BrokenPipeError(32, "Broken pipe")
-    log.write("b")
-    assert calls == ["gone"]
-
-
-def test_log_stream_passes_on_what_is_no_error_of_the_stream():
-    stream = Failing()
-    stream.error = KeyboardInterrupt()
-    with pytest.raises(KeyboardInterrupt):
-        LogStream(stream).write("a")
 
 
 @pytest.mark.row("F26")
@@ -94,7 +64,7 @@ def test_full_standard_output_is_named(monkeypatch):
 
 OPEN = """
 import os, sys
-from embedder.terminal import open_standard_streams
+from embedder.base.terminal import open_standard_streams
 open_standard_streams()
 number = os.open(sys.argv[1], os.O_WRONLY)
 for stream in (sys.stdout, sys.stderr):
@@ -135,3 +105,25 @@ def test_the_log_of_the_package_is_shown_and_then_as_before():
     assert before == (log.level, log.handlers, logging.root.handlers)
     log.info("not shown")
     assert seen == ["3 vectors"]
+
+
+@pytest.mark.row("F26")
+def test_log_stream_drops_what_fails_and_goes_on():
+    """It tells that its reader has gone, and passes on what is no error of it."""
+    stream, calls = Failing(), []
+    log = LogStream(stream, lambda: calls.append("gone"))
+    stream.error = OSError(28, "No space left on device")
+    assert log.write("lost") == 4 and calls == []
+    stream.error = ValueError("I/O operation on closed file.")
+    print("lost", file=log, flush=True)
+    stream.error = None
+    log.write("kept")
+    assert stream.getvalue() == "kept"
+    assert log.num_failed == 3 and log.error.errno == 28
+    assert log.encoding == stream.encoding and not log.isatty()
+    stream.error = BrokenPipeError(32, "Broken pipe")
+    log.write("b")
+    assert calls == ["gone"]
+    stream.error = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        log.write("a")

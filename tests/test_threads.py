@@ -1,7 +1,5 @@
 """Forks of processes that have trained: what hangs is refused, what works goes on."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.commands import run_python
@@ -42,16 +40,9 @@ REFUSED = (
 )
 
 
-def output(tmp_path: Path, code: str) -> str:
-    done = run_python("-c", PARENT + code, cwd=tmp_path)
-    assert done.returncode == 0 and not done.stderr, done.stderr
-    return done.stdout
-
-
-@pytest.mark.slow
-@pytest.mark.row("F31")
-def test_what_would_hang_is_refused_and_what_needs_no_threads_goes_on(tmp_path):
-    code = """
+CASES = {
+    "what needs no threads goes on": (
+        """
 trained, fitted = trainer().fit(text), encoder().fit(x, y)
 nearest = trained.most_similar("a")
 vectors = Vectors(trained.index_to_key, trained.vectors)
@@ -74,34 +65,20 @@ in_fork(lambda: fitted.transform(x))
 in_fork(lambda: fitted.predict(x))
 in_fork(lambda: write_vectors(vectors, "vectors.txt"))
 in_fork(lambda: write_vectors(vectors, "vectors.parquet"))
-"""
-    assert output(tmp_path, code) == "done\n0\n" + 7 * REFUSED
-
-
-@pytest.mark.slow
-@pytest.mark.row("F31")
-def test_jax_that_somebody_else_has_used_counts(tmp_path):
-    code = "import jax; jax.devices()\nin_fork(lambda: trainer().fit(text))"
-    assert output(tmp_path, code) == REFUSED
-
-
-@pytest.mark.slow
-@pytest.mark.row("F31")
-def test_the_first_training_may_be_in_a_fork_and_the_parent_goes_on(tmp_path):
-    code = """
+""",
+        "done\n0\n" + 7 * REFUSED,
+    ),
+    "the first training may be in a fork and the parent goes on": (
+        """
 in_fork(lambda: (trainer().fit(text), in_fork(lambda: trainer().fit(text))))
 trainer().fit(text)
 in_fork(lambda: print("read"))
 trainer().fit(text)
-"""
-    lines = output(tmp_path, code).splitlines()
-    assert lines == [*REFUSED.splitlines(), "done", "0", "read", "done", "0"]
-
-
-@pytest.mark.slow
-@pytest.mark.row("F31")
-def test_the_error_comes_through_a_pool(tmp_path):
-    code = """
+""",
+        f"{REFUSED}done\n0\nread\ndone\n0\n",
+    ),
+    "the error comes through a pool": (
+        """
 import multiprocessing
 trained = trainer().fit(text)
 with multiprocessing.get_context("fork").Pool(1) as pool:
@@ -110,15 +87,26 @@ with multiprocessing.get_context("fork").Pool(1) as pool:
     except RuntimeError as error:
         print(error)
         print(0)
-"""
-    assert output(tmp_path, code) == REFUSED
+""",
+        REFUSED,
+    ),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.row("F31")
+@pytest.mark.parametrize(("code", "expected"), CASES.values(), ids=CASES)
+def test_what_would_hang_in_a_fork_is_refused(tmp_path, code, expected):
+    done = run_python("-c", PARENT + code, cwd=tmp_path)
+    assert done.returncode == 0 and not done.stderr, done.stderr
+    assert done.stdout == expected
 
 
 LACKING = """
 import sys, threading
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures.thread import _WorkItem
-from embedder.cli import prepare_process
+from embedder.cli.main import prepare_process
 
 def lack(*arguments):
     raise MemoryError
@@ -127,35 +115,27 @@ prepare_process()
 sys.stdout.write("waits\\n")
 sys.stdout.flush()
 """
-DIES_BEFORE_IT_BEGINS = """
+WAITING = {
+    "before it begins": """
 threading.Thread._bootstrap_inner = lack
 threading.Thread(target=print).start()
-"""
-DIES_WHILE_IT_WORKS = """
+""",
+    "while it works": """
 reader, found = threading.Event(), []
 threading.Thread(target=lack).start()
 reader.wait()
-"""
-DIES_BEFORE_IT_TELLS_ITS_RESULT = """
+""",
+    "before it tells its result": """
 _WorkItem.run = lack
 ThreadPoolExecutor(1).submit(print).result()
-"""
+""",
+}
 
 
 @pytest.mark.row("B41")
-@pytest.mark.parametrize(
-    "work",
-    [DIES_BEFORE_IT_BEGINS, DIES_WHILE_IT_WORKS, DIES_BEFORE_IT_TELLS_ITS_RESULT],
-    ids=["before it begins", "while it works", "before it tells its result"],
-)
+@pytest.mark.parametrize("work", WAITING.values(), ids=WAITING)
 def test_a_thread_without_memory_ends_the_program(work):
     """Who waits for it would wait for ever: the test without `prepare_process`."""
     done = run_python("-c", LACKING + work, timeout=30)
     line = "embedder: Out of memory: a thread could not begin or go on.\n"
     assert (done.returncode, done.stdout, done.stderr) == (3, "waits\n", line)
-
-
-def test_other_errors_of_threads_are_printed_as_ever():
-    work = "t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()"
-    done = run_python("-c", LACKING + work)
-    assert done.returncode == 0 and "ZeroDivisionError" in done.stderr

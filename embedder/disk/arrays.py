@@ -42,7 +42,8 @@ def read_npz_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
     info = archive.getinfo(f"{name}.npy")
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise InputError(f"`{name}` has a compression method that NumPy does not use")
-    size = min(info.compress_size, _file_size(archive))
+    assert archive.filename is not None, "the archive is a file"
+    size = min(info.compress_size, os.path.getsize(archive.filename))
     if info.compress_type == zipfile.ZIP_STORED and info.file_size > size:
         raise InputError(f"`{name}` claims {info.file_size} bytes, and has {size}")
     if info.file_size > _MAX_COMPRESSION * max(1, size):
@@ -51,6 +52,15 @@ def read_npz_array(archive: zipfile.ZipFile, name: str) -> np.ndarray:
         _check_header(file, f"`{name}`", info.file_size)
     with archive.open(info) as file:
         return np.lib.format.read_array(file, allow_pickle=False)
+
+
+def npz_has(path: Path, member: str) -> bool:
+    """Whether an .npz file has an array `member`; False also if it is none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return f"{member}.npy" in archive.namelist()
+    except Exception:  # a damaged zip raises nearly anything; its reader tells what
+        return False
 
 
 def stored_shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
@@ -62,12 +72,6 @@ def stored_shape(archive: zipfile.ZipFile, name: str) -> tuple[int, ...]:
     """
     with archive.open(f"{name}.npy") as file:
         return _read_header(file, f"`{name}`")[0]
-
-
-def _file_size(archive: zipfile.ZipFile) -> int:
-    """Bytes of the archive's file; an archive in memory has no name of a file."""
-    assert archive.filename is not None
-    return os.path.getsize(archive.filename)
 
 
 def memory_map_npy(path: Path) -> np.ndarray:

@@ -11,7 +11,6 @@ Objects get the time at which they changed on the server, so that a copy has the
 fingerprint on each machine.
 """
 
-import contextlib
 import glob
 import hashlib
 import json
@@ -29,9 +28,9 @@ from pathlib import Path
 from typing import BinaryIO
 
 from embedder.disk.cache_files import user_cache_folder
-from embedder.disk.file_lock import close_to_move, lock_file
 from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.disk.folders import atomic_folder, remove_unfinished_folders
+from embedder.disk.lock import close_to_move, is_at, lock_file
 from embedder.disk.remote import Listing, Remote, RemoteObject, UnreachableError
 from embedder.disk.urls import HIDDEN, is_url, without_signature
 from embedder.errors import InputError
@@ -105,28 +104,24 @@ def keep_standard_input(source: str | None, cache: Path | None = None) -> str | 
     if sys.stdin is None or sys.stdin.closed:
         raise InputError("Corpus - is standard input, which is closed.")
     folder = _copies_folder(cache)
-    made = folder / f"stdin-{uuid.uuid4().hex[:8]}"
+    new_folder = folder / f"stdin-{uuid.uuid4().hex[:8]}"
     digest = hashlib.sha256()
-    with name_file_in_errors(folder), atomic_folder(made) as part:
+    with name_file_in_errors(folder), atomic_folder(new_folder) as part:
         with open(part / "stdin", "wb") as file:
             while data := sys.stdin.buffer.read(_PIECE_BYTES):
                 digest.update(data)
                 file.write(data)
             os.fsync(file.fileno())
-        name = _stdin_name(part / "stdin")
+        with open(part / "stdin", "rb") as file:
+            name = "stdin.gz" if file.read(2) == b"\x1f\x8b" else "stdin"
         (part / "stdin").rename(part / name)
         os.utime(part / name, (0, 0))  # equal for equal content
-    kept = folder / digest.hexdigest()
-    if kept.exists():
-        shutil.rmtree(made)
+    content_folder = folder / digest.hexdigest()
+    if content_folder.exists():
+        shutil.rmtree(new_folder)
     else:
-        made.rename(kept)
-    return str(kept / name)
-
-
-def _stdin_name(path: Path) -> str:
-    with open(path, "rb") as file:
-        return "stdin.gz" if file.read(2) == b"\x1f\x8b" else "stdin"
+        new_folder.rename(content_folder)
+    return str(content_folder / name)
 
 
 def _copies_folder(cache: Path | None) -> Path:
@@ -144,11 +139,17 @@ def _copied(
     remote: Remote, folder: Path, listing: Listing
 ) -> tuple[dict[str, str], str]:
     """Copies what is missing: name -> digest of each object, and the path of a link."""
-    links = {
-        _checked_name(remote, x): _object_digest(remote, x) for x in listing.objects
-    }
+    for name in (each.name for each in listing.objects):
+        if "\0" in name or {"", ".", ".."} & {*name.split("/")}:
+            raise InputError(
+                f"{remote.shown}: an object must have a name of a file, got {name!r}."
+            )
+    links = {each.name: _object_digest(remote, each) for each in listing.objects}
     _copy_missing(remote, listing.objects, folder / "objects")
-    name = "." if listing.kind == "file" else _folder_name(remote)
+    name = "."
+    if listing.kind != "file":
+        name = remote.path.removesuffix(remote.magic).rstrip("/").rpartition("/")[2]
+        name = name if name not in ("", ".", "..") else "remote"
     view = _digest(name, json.dumps(links))
     if not (folder / view).exists():
         with atomic_folder(folder / view) as part:
@@ -161,12 +162,12 @@ def _copied(
     return links, f"{view}/{glob.escape(name)}/{remote.magic}"
 
 
-def _copy_missing(remote: Remote, found: list[RemoteObject], objects: Path) -> None:
+def _copy_missing(remote: Remote, listed: list[RemoteObject], objects: Path) -> None:
     """Copies the objects that are not there, several at the same time."""
-    paths = [objects / _object_digest(remote, each) for each in found]
+    paths = [objects / _object_digest(remote, each) for each in listed]
     missing = [
         (each, path)
-        for each, path in zip(found, paths, strict=True)
+        for each, path in zip(listed, paths, strict=True)
         if each.tag is None or not path.exists()
     ]
     if not missing:
@@ -184,66 +185,54 @@ def _copy_missing(remote: Remote, found: list[RemoteObject], objects: Path) -> N
             copy.result()
 
 
-def _copy(remote: Remote, found: RemoteObject, path: Path, threads: int) -> None:
-    """Copies an object, or waits for another process that does.
-
-    Raises:
-      InputError: it changed meanwhile, or cannot be read; no copy is left.
-    """
+def _copy(remote: Remote, entry: RemoteObject, path: Path, threads: int) -> None:
+    """Copies an object, or waits for another process that does."""
     part = path.with_suffix(".part")
     with _locked(part) as file:
-        if path.exists() and found.tag is not None:
+        if path.exists() and entry.tag is not None:
             close_to_move(file)
             part.unlink()
             return
         try:
-            is_small = found.size is not None and found.size <= _PIECE_BYTES
-            if is_small or remote.has_ranges(found):
-                _copy_pieces(remote, found, file, threads)
+            is_small = entry.size is not None and entry.size <= _PIECE_BYTES
+            if is_small or remote.has_ranges(entry):
+                _append(remote, entry, file, threads)
             else:
-                remote.download(found, part)
-            remote.check_unchanged(found)
+                remote.download(entry, part)
+            remote.check_unchanged(entry)
         except UnreachableError:
             raise  # its pieces are kept
         except InputError:
             close_to_move(file)
             part.unlink()
-            remote.check_unchanged(found)
+            remote.check_unchanged(entry)
             raise
         os.fsync(file.fileno())
         close_to_move(file)
-        os.utime(part, (found.mtime, found.mtime))
+        os.utime(part, (entry.mtime, entry.mtime))
         part.replace(path)
 
 
-def _copy_pieces(
-    remote: Remote, found: RemoteObject, file: BinaryIO, threads: int
-) -> None:
+def _append(remote: Remote, entry: RemoteObject, file: BinaryIO, threads: int) -> None:
     """Appends the missing pieces of an object to its `file`.
 
     Each piece is on the disk before the next is written, so that after a crash of the
     machine only the last one can be damaged: it is read again.
     """
-    assert found.size is not None, "it has ranges"
+    assert entry.size is not None, "it has ranges"
     whole = max(0, os.fstat(file.fileno()).st_size // _PIECE_BYTES - 1)
-    start = whole * _PIECE_BYTES if found.tag is not None else 0
+    start = whole * _PIECE_BYTES if entry.tag is not None else 0
     file.truncate(start)
     file.seek(start)
     with _pool(threads) as pool:
         waiting: deque[Future[bytes]] = deque()
-        for first in range(start, found.size, _PIECE_BYTES):
-            end = min(first + _PIECE_BYTES, found.size)
-            waiting.append(pool.submit(remote.read, found, first, end))
-            if len(waiting) > threads:
-                _write(file, waiting.popleft().result())
-        while waiting:
-            _write(file, waiting.popleft().result())
-
-
-def _write(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
-    file.flush()
-    os.fsync(file.fileno())
+        for first in range(start, entry.size, _PIECE_BYTES):
+            end = min(first + _PIECE_BYTES, entry.size)
+            waiting.append(pool.submit(remote.read, entry, first, end))
+            while len(waiting) > (threads if end < entry.size else 0):
+                file.write(waiting.popleft().result())
+                file.flush()
+                os.fsync(file.fileno())
 
 
 @contextmanager
@@ -269,10 +258,9 @@ def _locked(part: Path) -> Iterator[BinaryIO]:
         file = open(os.open(part, os.O_RDWR | os.O_CREAT, 0o666), "r+b")
         try:
             lock_file(file, wait=True)
-            with contextlib.suppress(FileNotFoundError):  # the other has renamed it
-                if os.path.samestat(os.fstat(file.fileno()), part.stat()):
-                    yield file
-                    return
+            if is_at(file, part):  # else the other has renamed it
+                yield file
+                return
         finally:
             file.close()
 
@@ -295,33 +283,18 @@ def _make_links(remote: Remote, view: Path, folder: str, links: dict[str, str]) 
 def _last_copy(folder: Path, last: Path) -> str | None:
     """The path of the last copy of a URL; None: there is none, or it is not whole."""
     try:
-        found = json.loads(last.read_text())
-        paths = [folder / "objects" / digest for digest in found["links"].values()]
-        path = folder / found["path"]
+        record = json.loads(last.read_text())
+        paths = [folder / "objects" / digest for digest in record["links"].values()]
+        path = folder / record["path"]
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return None
     return str(path) if paths and all(each.exists() for each in paths) else None
 
 
-def _checked_name(remote: Remote, found: RemoteObject) -> str:
-    """The name of an object, which must be a path within its folder."""
-    parts = found.name.split("/")
-    if not found.name or "\0" in found.name or {"", ".", ".."} & {*parts}:
-        raise InputError(
-            f"{remote.shown}: an object must have a name of a file, got {found.name!r}."
-        )
-    return found.name
-
-
-def _folder_name(remote: Remote) -> str:
-    folder = remote.path.removesuffix(remote.magic).rstrip("/").rpartition("/")[2]
-    return folder if folder not in ("", ".", "..") else "remote"
-
-
-def _object_digest(remote: Remote, found: RemoteObject) -> str:
+def _object_digest(remote: Remote, entry: RemoteObject) -> str:
     scheme = remote.url.split("://")[0].lower()
-    path = without_signature(found.path)
-    return _digest(scheme, path, str(found.size), str(found.tag))
+    path = without_signature(entry.path)
+    return _digest(scheme, path, str(entry.size), str(entry.tag))
 
 
 def _digest(*texts: str) -> str:

@@ -1,8 +1,10 @@
 """SHA-256 digests of the files of a folder, in the format of `sha256sum`."""
 
 import hashlib
+import json
 from collections.abc import Iterable
 from pathlib import Path, PurePath
+from typing import Any
 
 from embedder.disk.files import atomic_file
 from embedder.errors import InputError
@@ -12,8 +14,8 @@ DIGESTS_FILE = "SHA256SUMS"
 
 def files_in(folder: Path) -> list[Path]:
     """All files in `folder` and its subfolders, sorted, except the file of digests."""
-    found = (p for p in folder.rglob("*") if p.is_file() and DIGESTS_FILE not in p.name)
-    return sorted(found)
+    files = (p for p in folder.rglob("*") if p.is_file() and DIGESTS_FILE not in p.name)
+    return sorted(files)
 
 
 def write_digests(
@@ -24,10 +26,31 @@ def write_digests(
     Args:
       temporary: final path -> temporary path, for files that are renamed later.
     """
-    digests = {path: file_digest((temporary or {}).get(path, path)) for path in paths}
+    now = temporary or {}
+    names = {str(path.relative_to(folder)): now.get(path, path) for path in paths}
+    _write(folder, {name: file_digest(path) for name, path in names.items()})
+
+
+def change_digest(path: Path, *, is_written: bool = True) -> None:
+    """Writes the digest of the file at `path` to the SHA256SUMS of its folder, if there
+    is one; those of other files stay.
+
+    Args:
+      is_written: False: the file gets no digest.
+    """
+    folder = path.parent
+    if not (folder / DIGESTS_FILE).exists():
+        return
+    digests = read_digests(folder)
+    digests.pop(path.name, None)
+    if is_written:
+        digests[path.name] = file_digest(path)
+    _write(folder, digests)
+
+
+def _write(folder: Path, digests: dict[str, str]) -> None:
     with atomic_file(folder / DIGESTS_FILE) as unfinished:
-        names = {str(path.relative_to(folder)): each for path, each in digests.items()}
-        unfinished.write_text(_text(names), encoding="utf-8")
+        unfinished.write_text(_text(digests), encoding="utf-8")
 
 
 def read_digests(folder: Path) -> dict[str, str]:
@@ -42,15 +65,11 @@ def read_digests(folder: Path) -> dict[str, str]:
     text = path.read_bytes().decode()
     parts = [line.partition("  ") for line in text.split("\n")[:-1]]
     digests = {name: digest for digest, _, name in parts}
-    is_inside = all(_is_inside(PurePath(name)) for name in digests)
+    paths = map(PurePath, digests)  # untrusted names may leave the folder
+    is_inside = all(not x.is_absolute() and ".." not in x.parts for x in paths)
     if _text(digests) != text or not is_inside:
         raise InputError(f"{path.name} is not what was written")
     return digests
-
-
-def _is_inside(name: PurePath) -> bool:
-    """Whether a relative path stays in its folder: untrusted names may not."""
-    return not name.is_absolute() and ".." not in name.parts
 
 
 def _text(digests: dict[str, str]) -> str:
@@ -61,6 +80,11 @@ def file_digest(path: Path) -> str:
     """SHA-256 of a file's content, in hexadecimal digits."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def json_digest(value: Any) -> str:
+    """SHA-256 of a value as JSON, whatever the order of keys, in hexadecimal digits."""
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def describe_damage(path: Path, expected: str | None) -> str:
@@ -83,11 +107,8 @@ def check_digest(path: Path, expected: str | None) -> None:
 
 
 def check_digests(folder: Path) -> None:
-    """Checks every file of `folder` against its SHA256SUMS.
-
-    Raises:
-      InputError: a file is damaged, missing or has no digest; or see `read_digests`.
-    """
+    """Raises InputError if a file of `folder` is damaged or missing, or has no digest
+    in its SHA256SUMS; or as `read_digests`."""
     digests = read_digests(folder)
     names = {str(path.relative_to(folder)) for path in files_in(folder)}
     for name in sorted({*digests, *names}):

@@ -1,10 +1,14 @@
-"""Atomic writes of files, and what messages about files need."""
+"""Atomic writes of files, their fingerprints and kinds, and messages about them."""
 
+import gzip
+import hashlib
 import os
 import uuid
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 from embedder.errors import InputError, InputNotFoundError
 
@@ -15,10 +19,8 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
     Yields a temporary path beside `path` to write to. If the body succeeds, the
     temporary file is synced to disk (fsync) and renamed to `path`; if it raises, the
-    temporary file is removed and the old file stays.
-
-    Raises:
-      InputNotFoundError: the folder of `path` does not exist.
+    temporary file is removed and the old file stays. Raises InputNotFoundError if the
+    folder of `path` does not exist.
     """
     path = Path(os.path.realpath(path))  # writes to the target of a symbolic link
     if not path.parent.is_dir():
@@ -51,6 +53,11 @@ def name_file_in_errors(path: Path) -> Iterator[None]:
         raise
 
 
+def is_utf8(text: str) -> bool:
+    """Whether text can be written as UTF-8: it has no lone surrogates."""
+    return text.encode(errors="ignore").decode() == text
+
+
 def check_utf8_path(path: str | os.PathLike[str], argument: str) -> None:
     """Refuses a path that Polars and Orbax cannot open.
 
@@ -60,13 +67,11 @@ def check_utf8_path(path: str | os.PathLike[str], argument: str) -> None:
     Raises:
       InputError: the path is not UTF-8.
     """
-    try:
-        os.fspath(path).encode()
-    except UnicodeEncodeError:
+    if not is_utf8(os.fspath(path)):
         raise InputError(
             f"{argument} must be a path in UTF-8, got {os.fspath(path)!r}: rename "
             "it, or give another."
-        ) from None
+        )
 
 
 def short_reason(error: object) -> str:
@@ -76,3 +81,78 @@ def short_reason(error: object) -> str:
     """
     text = " ".join(str(error).split())[:200].removesuffix(".")
     return text or type(error).__name__
+
+
+IMAGES = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".bmp", ".gif", ".webp"),
+    *(".tif", ".tiff"),
+)
+"""Endings of the names of image files, in lower case."""
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a file of this name is an image that is not hidden, as `._a.png` is."""
+    return name.lower().endswith(IMAGES) and not name.rpartition("/")[2].startswith(".")
+
+
+def is_gzip_name(path: Path) -> bool:
+    """Whether a file of this name is gzip."""
+    return path.suffix.lower() == ".gz"
+
+
+@contextmanager
+def open_unpacked(path: Path) -> Iterator[IO[bytes]]:
+    """Opens a file to read, unpacked where its name is that of gzip.
+
+    Raises:
+      InputError: it is not a whole .gz file; also for an EOFError of the body.
+    """
+    opener: Callable[..., Any] = gzip.open if is_gzip_name(path) else open
+    try:
+        with name_file_in_errors(path), opener(path, "rb") as file:
+            yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError(f"{path} is not a whole .gz file: {error}.") from error
+
+
+_END_BYTES = 2**16  # that are hashed at each end: a digest of all would read it twice
+
+
+def file_fingerprint(path: Path) -> dict[str, Any]:
+    """Name, size, modification time and a SHA-256 of both ends, ready for JSON."""
+    stat = path.stat()
+    with name_file_in_errors(path), open(path, "rb") as file:
+        head = file.read(_END_BYTES)
+        file.seek(max(0, stat.st_size - _END_BYTES))
+        ends = hashlib.sha256(head + file.read()).hexdigest()
+    return {
+        "file": path.name,
+        "bytes": stat.st_size,
+        "mtime_ns": stat.st_mtime_ns,
+        "ends_sha256": ends,
+    }
+
+
+def watched_files(
+    paths: Sequence[Path],
+) -> tuple[list[dict[str, Any]], Callable[[], None]]:
+    """The fingerprints of files, and a function that checks that none has changed."""
+    fingerprints = [file_fingerprint(path) for path in paths]
+
+    def check() -> None:
+        for path, before in zip(paths, fingerprints, strict=True):
+            check_unchanged(path, before)
+
+    return fingerprints, check
+
+
+def check_unchanged(path: Path, before: dict[str, Any]) -> None:
+    """Raises InputError if the fingerprint of `path` is another than `before`."""
+    now = file_fingerprint(path)
+    if now != before:
+        old_size, size = before["bytes"], now["bytes"]
+        sizes = f" ({old_size} bytes before, {size} now)" if size != old_size else ""
+        raise InputError(
+            f"{path} changed while it was read{sizes}: start again when nothing writes "
+            "to it, or copy it first."
+        )

@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from embedder.disk.file_lock import lock_file
-from embedder.disk.lock import LockedError, hold_lock
+from embedder.disk.lock import LockedError, hold_lock, lock_file
 
 _TEMPORARY = re.compile(r"(\..+-[0-9a-f]{8})(\.lock)?")
 _log = logging.getLogger(__name__)
@@ -35,21 +34,17 @@ def atomic_folder(folder: Path) -> Iterator[Path]:
         temporary.mkdir()
         try:
             yield temporary
-            _rename(temporary, folder)
+            try:
+                os.replace(temporary, folder)
+            except OSError:
+                if not folder.exists():  # else another process was first
+                    raise
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
 
 def _lock(temporary: Path) -> Path:
     return temporary.with_name(f"{temporary.name}.lock")
-
-
-def _rename(temporary: Path, folder: Path) -> None:
-    try:
-        os.replace(temporary, folder)
-    except OSError:
-        if not folder.exists():  # else another process was first
-            raise
 
 
 def unfinished_folders(parent: Path) -> list[Path]:

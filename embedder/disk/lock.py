@@ -1,6 +1,7 @@
-"""A lock file for a folder: one process writes there at a time.
+"""Locks on open files, and a lock file for a folder: one process writes there.
 
-The lock is the kernel's, which releases it when the process ends or is killed.
+The lock is the kernel's, by flock, or of one byte on Windows; it is released when the
+file is closed, and when the process ends or is killed.
 The lock file names its owner (process id, host, boot id) for messages, and for network
 disks, where a host may not see the locks of another. Containers have host names of
 their own but share the kernel: on a local disk, an owner with the boot id of this
@@ -9,17 +10,18 @@ kernel is known to have ended once the kernel grants the lock.
 
 import contextlib
 import errno
+import importlib.util
 import json
 import logging
 import os
 import re
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from embedder.disk.file_lock import has_flock, lock_file
 from embedder.errors import InputError
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -30,7 +32,52 @@ _LOCAL_FILE_SYSTEMS = {
     *("reiserfs", "tmpfs", "xfs", "zfs"),
 }
 _NO_LOCKS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
+_FAR = 2**40  # offset beyond all contents, which a lock of Windows keeps from readers
+_EVERY = 0.1  # seconds between two tries
 _log = logging.getLogger(__name__)
+
+
+def lock_file(file: IO[Any], *, wait: bool = False) -> None:
+    """Locks an open file; OSError if the disk has no locks.
+
+    Args:
+      wait: until no other open file holds the lock; False: BlockingIOError if one does.
+    """
+    if not has_flock():
+        _lock_byte(file.fileno(), wait)
+        return
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def has_flock() -> bool:
+    """Whether the system has flock; Windows does not."""
+    return importlib.util.find_spec("fcntl") is not None
+
+
+def close_to_move(file: IO[Any]) -> None:
+    """Closes a file that is to be moved or removed on Windows, which does that to no
+    open file; elsewhere the file stays locked meanwhile."""
+    if not has_flock():
+        file.close()
+
+
+def _lock_byte(file: int, wait: bool) -> None:
+    from msvcrt import LK_NBLCK, locking  # type: ignore[attr-defined]
+
+    before = os.lseek(file, 0, os.SEEK_CUR)
+    os.lseek(file, _FAR, os.SEEK_SET)
+    try:
+        while True:
+            try:
+                return locking(file, LK_NBLCK, 1)
+            except PermissionError as error:
+                if not wait:
+                    raise BlockingIOError(errno.EAGAIN, "It is locked") from error
+            time.sleep(_EVERY)
+    finally:
+        os.lseek(file, before, os.SEEK_SET)
 
 
 class LockedError(InputError):
@@ -60,7 +107,7 @@ def hold_lock(path: Path, force: bool = False) -> Iterator[None]:
     file, is_granted = _open_locked(path)
     try:
         former, here = _owner(file), socket.gethostname()
-        has_ended = is_granted and _is_on_this_machine(former, path)
+        has_ended = is_granted and former is not None and _is_local(former, path)
         if former and former.host != here and not (force or has_ended):
             raise LockedError(
                 f"{path.parent} may be in use by process {former.pid} of host "
@@ -73,7 +120,10 @@ def hold_lock(path: Path, force: bool = False) -> Iterator[None]:
                 "over.",
                 *(former.pid, path.parent),
             )
-        _write_owner(file, here)
+        file.seek(0)
+        file.truncate()
+        json.dump(_Owner(os.getpid(), here, _boot_id())._asdict(), file)
+        file.flush()
         try:
             yield
         finally:
@@ -110,7 +160,7 @@ def _open_locked(path: Path) -> tuple[IO[str], bool]:
         file = open(os.open(path, os.O_RDWR | os.O_CREAT, 0o666), "r+")
         try:
             lock_file(file)
-            if _is_at(file, path):
+            if is_at(file, path):
                 return file, True
             file.close()  # its owner deleted it after we had opened it
         except BlockingIOError:
@@ -125,12 +175,8 @@ def _open_locked(path: Path) -> tuple[IO[str], bool]:
             if error.errno not in _NO_LOCKS:
                 file.close()
                 raise
-            _log.warning(
-                "%s: the disk has no locks (%s): make sure that no other run writes "
-                "there.",
-                path.parent,
-                error.strerror,
-            )
+            text = "%s: the disk has no locks (%s): make sure that no other run writes "
+            _log.warning(f"{text}there.", path.parent, error.strerror)
             return file, False
 
 
@@ -149,7 +195,7 @@ def _remove(file: IO[str], path: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def _is_at(file: IO[str], path: Path) -> bool:
+def is_at(file: IO[Any], path: Path) -> bool:
     """Whether `path` still names the open file."""
     try:
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
@@ -157,10 +203,9 @@ def _is_at(file: IO[str], path: Path) -> bool:
         return False
 
 
-def _is_on_this_machine(owner: _Owner | None, path: Path) -> bool:
+def _is_local(owner: _Owner, path: Path) -> bool:
     """Whether `owner` ran on this kernel and `path` is on a local disk."""
-    boot = _boot_id()
-    is_same_kernel = owner is not None and boot != "" and owner.boot == boot
+    is_same_kernel = owner.boot != "" and owner.boot == _boot_id()
     return is_same_kernel and _file_system(path) in _LOCAL_FILE_SYSTEMS
 
 
@@ -197,10 +242,3 @@ def _owner(file: IO[str]) -> _Owner | None:
         return _Owner(int(owner["pid"]), str(owner["host"]), boot)
     except (ValueError, LookupError, TypeError, AttributeError):
         return None
-
-
-def _write_owner(file: IO[str], host: str) -> None:
-    file.seek(0)
-    file.truncate()
-    json.dump(_Owner(os.getpid(), host, _boot_id())._asdict(), file)
-    file.flush()

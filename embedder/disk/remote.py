@@ -67,11 +67,8 @@ class Listing(NamedTuple):
 
 
 class Remote:
-    """The file system of a URL, and the path there.
-
-    Raises:
-      InputError: the file system is not known, or a package for it is missing.
-    """
+    """The file system of a URL, and the path there. Raises InputError if the file
+    system is not known, or a package for it is missing."""
 
     _use = "read"  # what messages say of it
     advice = ": give the same command again when its server answers"
@@ -104,8 +101,8 @@ class Remote:
         """The part of the path that is a glob, from its first such folder; or ""."""
         first = min((self.path.find(c) for c in "*[" if c in self.path), default=-1)
         if not is_web(self.url) and "?" in self.path:  # there it begins a query
-            found = self.path.find("?")
-            first = found if first < 0 else min(first, found)
+            mark = self.path.find("?")
+            first = mark if first < 0 else min(first, mark)
         return self.path[self.path.rfind("/", 0, first) + 1 :] if first >= 0 else ""
 
     def listing(
@@ -126,30 +123,31 @@ class Remote:
         path = self.path if is_web(self.url) else self.path.rstrip("/")
         if self.magic:
             folder = path.removesuffix(self.magic)
-            found = self._call(lambda fs: fs.glob(path, detail=True))
+            infos = self._call(lambda fs: fs.glob(path, detail=True))
         elif is_web(self.url) and path.endswith("/"):
             folder = path
-            found = self._call(lambda fs: fs.find(path, detail=True))
+            infos = self._call(lambda fs: fs.find(path, detail=True))
         else:
             info = self._info(path)
             if info["type"] != "directory":
-                one = _object(path, _base(path), info)
+                name = path.split("?")[0].split("#")[0].rstrip("/").rpartition("/")[2]
+                one = _object(path, name, info)
                 return Listing("file", [one, *self._partner(one, partner)])
             folder = f"{path}/"
-            found = self._call(lambda fs: fs.find(path, detail=True))
-        listed = [*self._listed(found, folder, is_wanted)]
+            infos = self._call(lambda fs: fs.find(path, detail=True))
+        listed = [*self._listed(infos, folder, is_wanted)]
         if not listed:
             what = "matches no file" if self.magic else "is a folder without such files"
             raise InputNotFoundError(f"{self.shown} {what}.")
         return Listing("glob" if self.magic else "folder", listed)
 
     def _partner(
-        self, found: RemoteObject, partner: Callable[[str], str]
+        self, entry: RemoteObject, partner: Callable[[str], str]
     ) -> list[RemoteObject]:
         """The partner of an object, if there is one."""
-        name = partner(found.name)
-        folder, own, query = found.path.rpartition(found.name)
-        if name == found.name or not own:
+        name = partner(entry.name)
+        folder, own, query = entry.path.rpartition(entry.name)
+        if name == entry.name or not own:
             return []
         try:
             return [self.look(f"{folder}{name}{query}", name)]
@@ -157,9 +155,9 @@ class Remote:
             return []
 
     def _listed(
-        self, found: dict[str, Any], folder: str, is_wanted: Callable[[str], bool]
+        self, infos: dict[str, Any], folder: str, is_wanted: Callable[[str], bool]
     ) -> Iterator[RemoteObject]:
-        for path, info in sorted(found.items()):
+        for path, info in sorted(infos.items()):
             name = path.removeprefix(folder).lstrip("/")
             is_file = info["type"] != "directory" and not path.endswith("/")
             if is_web(self.url):  # a link in a page: its order may be a query
@@ -185,15 +183,15 @@ class Remote:
             "nothing writes to it."
         )
 
-    def has_ranges(self, found: RemoteObject) -> bool:
+    def has_ranges(self, entry: RemoteObject) -> bool:
         """Whether a piece of the object can be read: not every web server does that."""
-        size = found.size
+        size = entry.size
         if not is_web(self.url) or not size:
             return size is not None
 
         def read_last_byte(fs: Any) -> None:
             options = {"block_size": 1, "cache_type": "none", "size": size}
-            with fs.open(found.path, "rb", **options) as file:
+            with fs.open(entry.path, "rb", **options) as file:
                 file.seek(size - 1)
                 file.read(1)
 
@@ -205,32 +203,32 @@ class Remote:
             return False
         return True
 
-    def read(self, found: RemoteObject, start: int, end: int) -> bytes:
+    def read(self, entry: RemoteObject, start: int, end: int) -> bytes:
         """The bytes of an object from `start` to `end`; raises as `listing`."""
 
         def read(fs: Any) -> bytes:
-            is_whole = start == 0 and end == found.size
+            is_whole = start == 0 and end == entry.size
             limits = {} if is_whole else {"start": start, "end": end}
-            data = fs.cat_file(found.path, **limits)
-            self._check_size(found, len(data), end - start)
+            data = fs.cat_file(entry.path, **limits)
+            self._check_size(entry, len(data), end - start)
             return data
 
         return self._call(read)
 
-    def download(self, found: RemoteObject, path: Path) -> None:
+    def download(self, entry: RemoteObject, path: Path) -> None:
         """Writes the object to `path` in one stream; raises as `listing`."""
 
         def download(fs: Any) -> None:
-            fs.get_file(found.path, str(path))
-            if found.size is not None:
-                self._check_size(found, path.stat().st_size, found.size)
+            fs.get_file(entry.path, str(path))
+            if entry.size is not None:
+                self._check_size(entry, path.stat().st_size, entry.size)
 
         self._call(download)
 
-    def _check_size(self, found: RemoteObject, size: int, expected: int) -> None:
+    def _check_size(self, entry: RemoteObject, size: int, expected: int) -> None:
         """Raises ChangedError, or an OSError if another try may give all bytes."""
         if size != expected:
-            self.check_unchanged(found)
+            self.check_unchanged(entry)
             raise OSError(f"{size} bytes came of {expected}")
 
     def _info(self, path: str) -> dict[str, Any]:
@@ -241,9 +239,7 @@ class Remote:
         return self._call(info)
 
     def _call(
-        self,
-        action: Callable[[Any], _Value],
-        passes: tuple[type[Exception], ...] = (),
+        self, action: Callable[[Any], _Value], passes: tuple[type[Exception], ...] = ()
     ) -> _Value:
         """`action` of the file system, tried again while its errors may pass.
 
@@ -316,12 +312,12 @@ def _status(error: BaseException | None) -> int | None:
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # of botocore
         return response.get("ResponseMetadata", {}).get("HTTPStatusCode")
-    found = getattr(error, "status", None)  # of aiohttp
+    status = getattr(error, "status", None)  # of aiohttp
     if type(error).__name__ == "HttpError":  # of gcsfs
-        found = getattr(error, "code", None)
+        status = getattr(error, "code", None)
     if response is not None:  # of huggingface_hub
-        found = getattr(response, "status_code", None)
-    return found if isinstance(found, int) else _status(error.__cause__)
+        status = getattr(response, "status_code", None)
+    return status if isinstance(status, int) else _status(error.__cause__)
 
 
 def _may_pass(error: BaseException) -> bool:
@@ -359,8 +355,3 @@ def _seconds(changed: object) -> float:
         return float(changed) if isinstance(changed, int | float) else 0.0
     except ValueError:
         return 0.0
-
-
-def _base(path: str) -> str:
-    """The last part of a path, without a query."""
-    return path.split("?")[0].split("#")[0].rstrip("/").rpartition("/")[2]

@@ -20,10 +20,8 @@ class Store(Remote):
     """The files of a folder, by their names relative to it; with retries.
 
     A file appears whole or not at all: object stores put an object at once, and local
-    files are renamed when they are whole.
-
-    Raises:
-      InputError: nothing can be written there.
+    files are renamed when they are whole. Raises InputError if nothing can be written
+    there.
     """
 
     _use = "accessed"
@@ -39,9 +37,9 @@ class Store(Remote):
         super().__init__(target if is_url(target) else _LOCAL + os.path.abspath(target))
         self.local: Path | None = None
         """The folder, if it is local."""
-        if _is_local(self._fs):
-            self.local = Path(self.path)
-            self.shown = target.removeprefix(_LOCAL)
+        protocol = self._fs.protocol
+        if "file" in ((protocol,) if isinstance(protocol, str) else protocol):
+            self.local, self.shown = Path(self.path), target.removeprefix(_LOCAL)
             if self.local.exists() and not self.local.is_dir():
                 raise InputError(f"{argument} must be a folder, got the file {target}.")
         elif self.magic:
@@ -58,10 +56,10 @@ class Store(Remote):
             return list(fs.find(folder))
 
         try:
-            found = self._call(find)
+            paths = self._call(find)
         except InputNotFoundError:
             return []
-        names = (path.removeprefix(folder) for path in found)
+        names = (path.removeprefix(folder) for path in paths)
         return sorted(name for name in names if name.strip("/"))
 
     def read_file(self, name: str) -> bytes | None:
@@ -98,20 +96,14 @@ class Store(Remote):
         )
 
     def _put(
-        self,
-        name: str,
-        write: Callable[[Path], object],
-        put: Callable[[Any], object],
+        self, name: str, write: Callable[[Path], object], put: Callable[[Any], object]
     ) -> None:
-        if self.local is None:
-            self._put_remote(put)
+        if self.local is not None:
+            target = self.local / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_file(target) as part:
+                write(part)
             return
-        target = self.local / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_file(target) as part:
-            write(part)
-
-    def _put_remote(self, put: Callable[[Any], object]) -> None:
         try:
             self._call(put)
         except InputNotFoundError:
@@ -131,8 +123,3 @@ class Store(Remote):
 
     def _path(self, name: str) -> str:
         return f"{self.path.rstrip('/')}/{name}"
-
-
-def _is_local(fs: Any) -> bool:
-    protocol = fs.protocol
-    return "file" in ((protocol,) if isinstance(protocol, str) else protocol)

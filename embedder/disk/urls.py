@@ -53,8 +53,8 @@ def without_signature(url: str) -> str:
     parts = query.split("&")
     if not any(re.match(r"(?i)(x-(amz|goog)-)?sig(nature)?=", part) for part in parts):
         return url
-    kept = "&".join(part for part in parts if not _SIGNATURE.fullmatch(part))
-    return f"{start}?{kept}" if kept else start
+    rest = "&".join(part for part in parts if not _SIGNATURE.fullmatch(part))
+    return f"{start}?{rest}" if rest else start
 
 
 def text_without_secrets(text: str, url: str) -> str:
@@ -67,7 +67,7 @@ def text_without_secrets(text: str, url: str) -> str:
 def _secrets(url: str) -> list[str]:
     """What `without_secrets` hides, and its parts; the longest first."""
     hidden = [_PASSWORD, *((_USER, _WEB_QUERY) if is_web(url) else (_QUERY,))]
-    found = [match[0].strip("?@#") for p in hidden if (match := p.search(url))]
-    parts = [part for each in found for part in re.split(r"[:=&]", each)]
-    kept = {each for each in (*found, *parts) if len(each) >= _SECRET_LENGTH}
-    return sorted(kept, key=len, reverse=True)
+    matches = [match[0].strip("?@#") for p in hidden if (match := p.search(url))]
+    parts = [part for each in matches for part in re.split(r"[:=&]", each)]
+    secrets = {each for each in (*matches, *parts) if len(each) >= _SECRET_LENGTH}
+    return sorted(secrets, key=len, reverse=True)

@@ -4,8 +4,8 @@ Members: `format` (bytes of a name and a version), `settings` and `history` (UTF
 arguments of `FeatureEncoder` and `Network.settings`, metrics of each epoch), `classes`
 [C], the parameters (of an MLP `weights_0` [F, .], `biases_0` [.], `weights_1` and so
 on), and optionally `shape` i64[] and `kind`, the shape of an example and the bytes of
-its dtype. A setting that a file lacks has its default. Nothing is pickled, and the
-checksums of zip show damage.
+its dtype, and `columns`, the names of the features (JSON). A setting that a file lacks
+has its default. Nothing is pickled, and the checksums of zip show damage.
 
 A file of K replicas has the setting `replicas`, parameters with a first axis K, and
 `rotations` [K, E, E], which align the embeddings of each replica to those of the first.
@@ -21,18 +21,20 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from embedder.config.encoder_options import EncoderOptions
+from embedder.config.run_options import RunOptions
+from embedder.data.examples.examples import UNLABELLED
 from embedder.disk.arrays import read_stored_array
 from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
-from embedder.encoders.examples import UNLABELLED
-from embedder.encoders.networks.network import Network
+from embedder.disk.run_record import check_has_one_model
+from embedder.disk.workdir import Workdir
+from embedder.encoders.networks.network import Model, Network
 from embedder.encoders.networks.registry import network_in
-from embedder.encoders.options import EncoderOptions
-from embedder.engine.replicas import unstack_states
 from embedder.errors import InputError, InputNotFoundError
-from embedder.options import RunOptions
+from embedder.training.replicas import unstack_states
 
 _FORMAT = b"embedder-encoder-model 1"
-_MEMBERS = {"format", "settings", "classes", "history", "shape", "kind"}
+_MEMBERS = {"format", "settings", "classes", "history", "shape", "kind", "columns"}
 _DTYPES = ("uint8", "float32", "float64")  # of an example
 _TRAINING = (
     *("optimizer", "optimizer_args", "learning_rate", "batch_size"),
@@ -57,6 +59,7 @@ class EncoderFile(NamedTuple):
     example_shape: tuple[int, ...]
     example_dtype: str
     rotations: np.ndarray | None = None  # [K, E, E]; None: one network
+    columns: tuple[str, ...] = ()  # [F], names of the features; (): they have none
 
     @property
     def is_unlabelled(self) -> bool:
@@ -66,15 +69,19 @@ class EncoderFile(NamedTuple):
     @property
     def replicas(self) -> list[dict[str, np.ndarray]]:
         """The parameters of each network."""
-        if self.rotations is None:
-            return [self.arrays]
-        return unstack_states(self.arrays)
+        has_replicas = self.rotations is not None
+        return unstack_states(self.arrays) if has_replicas else [self.arrays]
 
     @property
     def network(self) -> Network:
         """The network of `arrays`, the same of all replicas."""
         options = network_options(self.settings)
         return network_in(options, self.replicas[0], self.example_shape)
+
+    @property
+    def models(self) -> list[Model]:
+        """The model of each network."""
+        return [*map(self.network.to_model, self.replicas)]
 
 
 def write_encoder(path: Path, model: EncoderFile) -> None:
@@ -91,6 +98,8 @@ def write_encoder(path: Path, model: EncoderFile) -> None:
     }
     if model.rotations is not None:
         members["rotations"] = model.rotations
+    if model.columns:
+        members["columns"] = _json(model.columns)
     with atomic_file(path) as part, open(part, "wb") as file:
         # The stub of savez takes every member for its argument `allow_pickle`.
         np.savez(file, **members)  # type: ignore[arg-type]
@@ -113,10 +122,28 @@ def read_encoder(path: Path) -> EncoderFile:
         raise InputError(f"{path} is not a whole encoder file: {reason}.") from error
 
 
+def read_model(run: Path, argument: str = "RUN") -> EncoderFile:
+    """The encoder of a run, or in an encoder file.
+
+    Args:
+      argument: what names it, for messages.
+
+    Raises:
+      InputNotFoundError: there is none.
+      InputError: it is damaged, or the run is of tables.
+    """
+    if not run.exists():
+        raise InputNotFoundError(f"{argument} {run} does not exist.")
+    if run.is_dir():
+        check_has_one_model(Workdir(run), argument)
+        return read_encoder(Workdir(run).model)
+    return read_encoder(run)
+
+
 def _read(archive: zipfile.ZipFile) -> EncoderFile:
-    found = read_stored_array(archive, "format").tobytes()
-    if found != _FORMAT:
-        raise InputError(f"its format is {found[:40]!r}, not {_FORMAT!r}")
+    format_ = read_stored_array(archive, "format").tobytes()
+    if format_ != _FORMAT:
+        raise InputError(f"its format is {format_[:40]!r}, not {_FORMAT!r}")
     names = {name.removesuffix(".npy") for name in archive.namelist()}
     settings = _settings(archive)
     classes = read_stored_array(archive, "classes")
@@ -127,9 +154,15 @@ def _read(archive: zipfile.ZipFile) -> EncoderFile:
     rotations = _take_rotations(arrays, settings.get(_REPLICAS))
     first = arrays if rotations is None else unstack_states(arrays)[0]
     network = network_in(network_options(settings), first, shape)
-    _check(network, arrays, len(classes), settings["dtype"])
+    for name, array in arrays.items():
+        _check_finite(name, array, settings["dtype"])
+    if network.num_classes != len(classes):
+        raise InputError(f"it has {len(classes)} classes, its layers another number")
     if rotations is not None:
-        _check_rotations(network, rotations, settings["dtype"])
+        size = network.vector_size
+        if rotations.shape[1:] != (size, size):
+            raise InputError(f"`rotations` is {rotations.shape}, of vectors of {size}")
+        _check_finite("rotations", rotations, settings["dtype"])
     shape = network.example_shape if shape is None else shape
     num_features = math.prod(network.example_shape)
     if min(shape, default=0) < 1 or math.prod(shape) != num_features:
@@ -142,17 +175,24 @@ def _read(archive: zipfile.ZipFile) -> EncoderFile:
     history = json.loads(read_stored_array(archive, "history").tobytes())
     if not isinstance(history, list):
         raise InputError("`history` is no JSON list")
-    return EncoderFile(settings, classes, arrays, history, shape, dtype, rotations)
+    columns = _columns(archive, num_features) if "columns" in names else ()
+    return EncoderFile(
+        *(settings, classes, arrays, history, shape, dtype, rotations, columns)
+    )
+
+
+def _columns(archive: zipfile.ZipFile, num_features: int) -> tuple[str, ...]:
+    names = json.loads(read_stored_array(archive, "columns").tobytes())
+    is_names = isinstance(names, list) and all(isinstance(x, str) for x in names)
+    if not is_names or len({*names}) != num_features:
+        raise InputError(f"`columns` is no JSON list of {num_features} names")
+    return tuple(names)
 
 
 def _take_rotations(
     arrays: dict[str, np.ndarray], num_replicas: Any
 ) -> np.ndarray | None:
-    """Removes the rotations of replicas from the members of a file; None: one network.
-
-    Raises:
-      InputError: a member is not of so many replicas.
-    """
+    """Takes the rotations of replicas out of the members; None: one network."""
     if num_replicas is None:
         return None
     if type(num_replicas) is not int or num_replicas < 2:
@@ -166,37 +206,30 @@ def _take_rotations(
 
 
 def _settings(archive: zipfile.ZipFile) -> dict[str, Any]:
-    found = json.loads(read_stored_array(archive, "settings").tobytes())
+    settings = json.loads(read_stored_array(archive, "settings").tobytes())
     options = (f.name for f in dataclasses.fields(EncoderOptions))
     known = {*ENCODER_SETTINGS, _REPLICAS, *options}
-    if not isinstance(found, dict) or not known.issuperset(found):
+    if not isinstance(settings, dict) or not known.issuperset(settings):
         raise InputError("`settings` has other names than those of an encoder")
-    layers = network_options(found).layers or None
-    return {"dtype": RunOptions.dtype} | found | {"layers": layers}
+    layers = network_options(settings).layers or None
+    return {"dtype": RunOptions.dtype} | settings | {"layers": layers}
 
 
 def network_options(settings: dict[str, Any]) -> EncoderOptions:
     """The settings of the network, of those in a file; the others have defaults."""
     others = {*_TRAINING, _REPLICAS}
-    own = {n: x for n, x in settings.items() if n not in others and x is not None}
-    return EncoderOptions(**own)
+    options = {n: x for n, x in settings.items() if n not in others and x is not None}
+    return EncoderOptions(**options)
 
 
-def _check(
-    network: Network, arrays: dict[str, np.ndarray], num_classes: int, dtype: str
-) -> None:
-    """Checks that the parameters are finite, and that there is a score per class."""
-    for name, array in arrays.items():
-        _check_finite(name, array, dtype)
-    if network.num_classes != num_classes:
-        raise InputError(f"it has {num_classes} classes, its layers another number")
-
-
-def _check_rotations(network: Network, rotations: np.ndarray, dtype: str) -> None:
-    size = network.vector_size
-    if rotations.shape[1:] != (size, size):
-        raise InputError(f"`rotations` is {rotations.shape}, of vectors of {size}")
-    _check_finite("rotations", rotations, dtype)
+def settings_of(network: Network, options: EncoderOptions) -> dict[str, Any]:
+    """The `NETWORK_SETTINGS` of a file, unless the network and the objective are those
+    of `legacy`, which does not know them."""
+    has_default = options.objective == EncoderOptions.objective
+    if has_default and "network" not in network.settings:
+        return {}
+    values = {name: getattr(options, name) for name in NETWORK_SETTINGS}
+    return values | {"network": network.name}
 
 
 def _check_finite(name: str, array: np.ndarray, dtype: str) -> None:

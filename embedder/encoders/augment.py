@@ -12,7 +12,7 @@ Axis letters: B examples of a batch, H height, W width, C channels, K classes.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,6 @@ GREY = (0.299, 0.587, 0.114)
 
 _SPECS = "crop=N, resized-crop=SHARE, flip, colour=S, cutout=N or mixup=ALPHA"
 _RATIO = 4 / 3  # of the sides of a crop that is resized, at most
-_HIGH = 32  # bits of a seed that one fold takes
 
 
 class Operation(Protocol):
@@ -37,9 +36,6 @@ class Operation(Protocol):
 
     def apply(self, image: jax.Array, *draws: jax.Array) -> jax.Array:
         """The changed image, [H, W, C], in its dtype."""
-
-    def check(self, height: int, width: int) -> None:
-        """Raises InputError if images of this size are too small."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +61,7 @@ class Crop:
         return jax.lax.dynamic_slice(padded, (top, left, zero), image.shape)
 
     def check(self, height: int, width: int) -> None:
+        """Raises InputError if images of this size are too small."""
         if self.padding >= min(height, width):
             raise InputError(
                 f"`augment` crop={self.padding} must be less than the height and width "
@@ -109,9 +106,6 @@ class ResizedCrop:
         )
         return product.astype(image.dtype)
 
-    def check(self, height: int, width: int) -> None:
-        """Any size will do."""
-
 
 @dataclass(frozen=True)
 class Flip:
@@ -125,9 +119,6 @@ class Flip:
 
     def apply(self, image: jax.Array, *draws: jax.Array) -> jax.Array:
         return jnp.where(draws[0], image[:, ::-1], image)
-
-    def check(self, height: int, width: int) -> None:
-        """Any size will do."""
 
 
 @dataclass(frozen=True)
@@ -159,9 +150,6 @@ class Colour:
             return image
         return _blend(image, _luma(image), saturation)
 
-    def check(self, height: int, width: int) -> None:
-        """Any size will do."""
-
 
 @dataclass(frozen=True)
 class Cutout:
@@ -188,16 +176,6 @@ class Cutout:
         in_rows = (i >= row) & (i < row + self.side)
         in_square = in_rows & (j >= column) & (j < column + self.side)
         return jnp.where(in_square[..., jnp.newaxis], 0, image)
-
-    def check(self, height: int, width: int) -> None:
-        """Any size will do."""
-
-
-class Mixed(NamedTuple):
-    """Mixtures of pairs of examples."""
-
-    images: jax.Array  # [B, ...]
-    labels: jax.Array  # [B, K]
 
 
 @dataclass(frozen=True)
@@ -246,13 +224,48 @@ class Augment:
                 f"channels], got examples of {list(shape)}."
             )
         for each in self.operations:
-            each.check(*shape[:2])
+            if isinstance(each, Crop):
+                each.check(*shape[:2])
 
     def _of_one(self, image: jax.Array, key: jax.Array) -> jax.Array:
         drawn = self.draws(key, image.shape)
         for each, draws in zip(self.operations, drawn, strict=True):
             image = each.apply(image, *draws)
         return image
+
+
+def _integer(text: str) -> int | None:
+    is_valid = text.isascii() and text.isdigit() and int(text) >= 1
+    return int(text) if is_valid else None
+
+
+def _number(is_valid: Callable[[float], bool]) -> Callable[[str], float | None]:
+    def read(text: str) -> float | None:
+        try:
+            number = float(text)
+        except ValueError:
+            return None
+        return number if is_valid(number) else None
+
+    return read
+
+
+_SHARE = _number(lambda x: 0 < x < 1)
+_OPERATIONS: dict[str, tuple[Any, str, Callable[[str], Any]]] = {
+    "resized-crop": (ResizedCrop, "NUMBER must be a number above 0, below 1", _SHARE),
+    "crop": (Crop, "N must be an integer >= 1", _integer),
+    "flip": (Flip, "", str),
+    "colour": (
+        *(Colour, "NUMBER must be a number above 0, at most 1"),
+        _number(lambda x: 0 < x <= 1),
+    ),
+    "cutout": (Cutout, "N must be an integer >= 1", _integer),
+    "mixup": (
+        *(float, "NUMBER must be a number above 0"),
+        _number(lambda x: 0 < x < math.inf),
+    ),
+}
+"""Of each name: what it makes of a value, the rule of the value, and its reader."""
 
 
 def make_augment(spec: Sequence[str]) -> Augment:
@@ -264,83 +277,29 @@ def make_augment(spec: Sequence[str]) -> Augment:
     Raises:
       InputError: a name is unknown or twice, or a value is wrong.
     """
-    found: dict[str, Operation | float] = {}
-    for text in spec:
-        name, equals, value = str(text).partition("=")
-        if name in found:
+    operations: dict[str, Any] = {}
+    for text in map(str, spec):
+        name, equals, value = text.partition("=")
+        if name in operations:
             raise InputError(f"`augment` must have {name} once, got {list(spec)}.")
-        found[name] = _parsed(text, name, value if equals else None)
-    order = ("resized-crop", "crop", "flip", "colour", "cutout")
-    named = (found[name] for name in order if name in found)
-    operations = tuple(each for each in named if not isinstance(each, float))
-    mixup = found.get("mixup", 0.0)
-    assert isinstance(mixup, float)
-    return Augment(operations, mixup)
+        make, rule, read = _OPERATIONS.get(name, (None, "", str))
+        if make is None or (equals and not rule):
+            raise InputError(f"`augment` must be {_SPECS}, got {text!r}.")
+        if rule and read(value) is None:
+            raise InputError(f"`augment` {name}={rule}, got {text!r}.")
+        operations[name] = make(read(value)) if rule else make()
+    mixup = operations.pop("mixup", 0.0)
+    return Augment(tuple(operations[x] for x in _OPERATIONS if x in operations), mixup)
 
 
-def _parsed(text: str, name: str, value: str | None) -> Operation | float:
-    """The operation of a text; of mixup its parameter."""
-    match name:
-        case "crop":
-            return Crop(_integer(text, value))
-        case "resized-crop":
-            return ResizedCrop(
-                _number(text, value, "above 0, below 1", lambda x: 0 < x < 1)
-            )
-        case "flip" if value is None:
-            return Flip()
-        case "colour":
-            return Colour(
-                _number(text, value, "above 0, at most 1", lambda x: 0 < x <= 1)
-            )
-        case "cutout":
-            return Cutout(_integer(text, value))
-        case "mixup":
-            return _number(text, value, "above 0", lambda x: 0 < x < math.inf)
-    raise InputError(f"`augment` must be {_SPECS}, got {text!r}.")
-
-
-def _integer(text: str, value: str | None) -> int:
-    if value is None or not value.isascii() or not value.isdigit() or int(value) < 1:
-        name = text.partition("=")[0]
-        raise InputError(f"`augment` {name}=N must be an integer >= 1, got {text!r}.")
-    return int(value)
-
-
-def _number(
-    text: str, value: str | None, rule: str, is_valid: Callable[[float], bool]
-) -> float:
-    try:
-        number = float(value or "")
-    except ValueError:
-        number = math.nan
-    if not is_valid(number):
-        name = text.partition("=")[0]
-        raise InputError(
-            f"`augment` {name}=NUMBER must be a number {rule}, got {text!r}."
-        )
-    return number
-
-
-def seed_key(seed: int) -> jax.Array:
-    """The key of a seed from 0 to 2**64 - 1, the same on every device and platform."""
-    key = jax.random.key(0, impl="threefry2x32")
-    for part in (seed % 2**_HIGH, seed >> _HIGH):
-        key = jax.random.fold_in(key, part)
-    return key
-
-
-def example_keys(
-    seed: int | jax.Array, epoch: int | jax.Array, rows: jax.Array
-) -> jax.Array:
+def example_keys(seed: jax.Array, epoch: int | jax.Array, rows: jax.Array) -> jax.Array:
     """The key of each example in an epoch, folded from seed, epoch and row.
 
     Args:
-      seed: of the run, or its `seed_key`, where seeds are arrays.
+      seed: the key of a run.
       rows: i32[B], rows of the examples in the data.
     """
-    key = seed_key(seed) if isinstance(seed, int) else seed
-    of_epoch = jax.random.fold_in(key, epoch)
+    of_epoch = jax.random.fold_in(seed, epoch)
     return jax.vmap(jax.random.fold_in, (None, 0))(of_epoch, rows)
 
 
@@ -354,29 +313,17 @@ def mixup_weights(alpha: float, keys: jax.Array) -> jax.Array:
     return jax.vmap(weight)(keys)
 
 
-def mixup(
-    images: jax.Array,
-    labels: jax.Array,
-    other_images: jax.Array,
-    other_labels: jax.Array,
-    weights: jax.Array,
-) -> Mixed:
+def mixup(first: jax.Array, second: jax.Array, weights: jax.Array) -> jax.Array:
     """Mixtures of examples and others, equation (79): `weights` times the first.
 
     Args:
-      images, other_images: [B, ...].
-      labels, other_labels: [B, K], probabilities of the classes, as one-hot vectors.
+      first, second: [B, ...], images, or probabilities of the classes [B, K].
       weights: [B], see `mixup_weights`.
 
     Reference: Zhang et al. 2018, arXiv:1710.09412, section 2.
     """
-
-    def mixed(first: jax.Array, second: jax.Array) -> jax.Array:
-        axes = (len(first), *(1,) * (first.ndim - 1))
-        share = weights.astype(first.dtype).reshape(axes)
-        return share * first + (1 - share) * second
-
-    return Mixed(mixed(images, other_images), mixed(labels, other_labels))
+    share = weights.astype(first.dtype).reshape(-1, *(1,) * (first.ndim - 1))
+    return share * first + (1 - share) * second
 
 
 def _bilinear(size: int, part: jax.Array, start: jax.Array) -> jax.Array:

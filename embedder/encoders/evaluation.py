@@ -3,36 +3,32 @@
 Examples of classes that it was not trained on have only embeddings, not predictions.
 """
 
-import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from embedder.config import read_toml
+from embedder.data.examples.examples import UNLABELLED, Examples
+from embedder.data.examples.formats import open_examples
 from embedder.disk.urls import without_secrets
-from embedder.encoders.artefact import EncoderFile
-from embedder.encoders.embedding import read_model
-from embedder.encoders.examples import UNLABELLED, Examples
-from embedder.encoders.formats import open_examples
+from embedder.disk.workdir import Workdir
+from embedder.encoders.artefact import EncoderFile, read_model
 from embedder.encoders.labels import read_labels
 from embedder.encoders.new_examples import reading_options
 from embedder.encoders.predictor import Predictions, Predictor, predictor_of
-from embedder.encoders.score_intervals import Intervals, score_intervals
-from embedder.encoders.uncertainty import (
+from embedder.errors import InputError
+from embedder.metrics.intervals import RESAMPLES
+from embedder.metrics.uncertainty import (
+    Intervals,
+    Predicted,
     Rejection,
     Reliability,
-    kept_examples,
     rejection,
     reliability,
+    score_intervals,
 )
-from embedder.errors import InputError
-from embedder.evaluation.intervals import Estimate
-from embedder.run.workdir import Workdir
 from embedder.vectors.export import read_vectors
-
-PERCENTS = (0, 10, 20, 50)
-"""Percentages of the examples that are rejected."""
 
 
 class Evaluation(NamedTuple):
@@ -46,6 +42,7 @@ class Evaluation(NamedTuple):
     reliability: Reliability
     rejection: Rejection  # by total entropy
     intervals: Intervals  # of the scores, and of constant predictions
+    predicted: Predicted  # what they are scores of
 
 
 class Evaluated(NamedTuple):
@@ -76,190 +73,69 @@ def evaluate_run(run: Path, examples: str | None, seed: int = 0) -> Evaluated:
     if examples is None:
         return _evaluate_validation(run, seed)
     model = read_model(run)
-    found = _read_examples(run, model, examples)
+    labelled = _read_examples(run, model, examples)
     where = f"examples of {Path(without_secrets(examples)).name}"
     predictor, predictions = predictor_of(model), None
-    untrained = _untrained(found, model)
+    known = {str(name): i for i, name in enumerate(model.classes)}
+    untrained = tuple(name for name in labelled.classes if name not in known)
     if not untrained:
-        names = [str(name) for name in model.classes]
-        known = {name: i for i, name in enumerate(names)}
-        labels = np.array([known[name] for name in found.classes])[found.labels]
+        labels = np.array([known[name] for name in labelled.classes])[labelled.labels]
         predicted, vectors = predictor.predict_and_embed(
-            found.features, model.rotations, labels
+            labelled.features, model.rotations, labels
         )
-        about = where, predictor.num_networks
-        predictions = _evaluation(*about, predicted, labels, seed)
+        predictions = _evaluation(
+            where, predictor.num_networks, predicted, labels, seed
+        )
     else:
-        vectors = predictor.vectors(found.features, model.rotations)
+        vectors = predictor.vectors(labelled.features, model.rotations)
     return Evaluated(
-        *(where, predictor.num_networks, found.labels, vectors, found.features),
+        *(where, predictor.num_networks, labelled.labels, vectors, labelled.features),
         *(untrained, predictions),
     )
 
 
 def evaluate_labelled(
-    predictor: Predictor,
-    features: np.ndarray,
-    labels: np.ndarray,
-    examples: str,
-    seed: int = 0,
+    predictor: Predictor, features: np.ndarray, labels: np.ndarray
 ) -> Evaluation:
-    """Evaluates a network or replicas on features [n, ...] with labels i[n].
-
-    Args:
-      examples: which these are, for the user.
-      seed: of the intervals.
-    """
-    found = predictor.predict_labelled(features, labels)
-    return _evaluation(examples, predictor.num_networks, found, labels, seed)
+    """Evaluates a network or replicas on features [n, ...] with labels i[n]."""
+    predictions = predictor.predict_labelled(features, labels)
+    return _evaluation("examples", predictor.num_networks, predictions, labels, 0)
 
 
 def _evaluation(
     examples: str,
     num_networks: int,
-    found: Predictions,
+    predictions: Predictions,
     labels: np.ndarray,
     seed: int,
 ) -> Evaluation:
-    return make_evaluation(
-        examples,
-        num_networks,
-        labels=labels,
-        confidence=found.split.probabilities.max(axis=1),
-        is_correct=found.split.probabilities.argmax(axis=1) == labels,
-        log_likelihood=found.log_likelihood,
-        entropy=found.split.total,
-        seed=seed,
+    predicted = Predicted(
+        labels,
+        confidence=predictions.split.probabilities.max(axis=1),
+        is_correct=predictions.split.probabilities.argmax(axis=1) == labels,
+        log_likelihood=predictions.log_likelihood,
+        entropy=predictions.split.total,
     )
+    return make_evaluation(examples, num_networks, predicted, seed)
 
 
 def make_evaluation(
-    examples: str,
-    num_networks: int,
-    *,
-    labels: np.ndarray,
-    confidence: np.ndarray,
-    is_correct: np.ndarray,
-    log_likelihood: np.ndarray,
-    entropy: np.ndarray,
-    seed: int = 0,
+    examples: str, num_networks: int, predicted: Predicted, seed: int
 ) -> Evaluation:
-    """The evaluation of n predictions.
-
-    Args:
-      labels: [n], of any type.
-      confidence: [n], probability of the predicted class.
-      is_correct: bool[n], whether that is the label.
-      log_likelihood: [n], log of the probability of the label.
-      entropy: [n], of the probabilities, in nats.
-      seed: of the intervals.
-    """
-    intervals = score_intervals(
-        labels,
-        confidence=confidence,
-        is_correct=is_correct,
-        log_likelihood=log_likelihood,
-        kept={percent: kept_examples(entropy, percent) for percent in PERCENTS},
-        seed=seed,
-    )
+    """The evaluation of predictions with entropies; `seed` is that of the intervals."""
+    is_correct, entropy = predicted.is_correct, predicted.entropy
+    assert entropy is not None, "rejection is by entropy"
     return Evaluation(
         examples,
         len(is_correct),
         num_networks,
         float(is_correct.mean()),
-        max(0.0, -float(log_likelihood.mean())),  # not -0
-        reliability(confidence, is_correct),
+        max(0.0, -float(predicted.log_likelihood.mean())),  # not -0
+        reliability(predicted.confidence, is_correct),
         rejection(is_correct, entropy),
-        intervals,
+        score_intervals(predicted, RESAMPLES, seed),
+        predicted,
     )
-
-
-def report(found: Evaluation) -> list[str]:
-    """The evaluation as lines of text."""
-    networks = "" if found.num_networks == 1 else f", {found.num_networks} networks"
-    rejected = "  ".join(f"{percent:5} %" for percent in PERCENTS)
-    remaining = "  ".join(f"{found.rejection.at(each):7.4f}" for each in PERCENTS)
-    each = found.intervals
-    others = [each.rejection[percent] for percent in PERCENTS]
-    lower, upper = ("  ".join(f"{x[i]:7.4f}" for x in others) for i in (1, 2))
-    return [
-        f"{found.num_examples} {found.examples}{networks}",
-        f"accuracy                      {_shown(each.accuracy)}",
-        f"  most frequent class         {_shown(each.most_frequent)}",
-        f"negative log likelihood       {_shown(each.negative_log_likelihood)}",
-        f"  frequencies of the classes  {_shown(each.frequencies)}",
-        f"calibration error (ECE)       {_shown(each.calibration_error)}",
-        f"most uncertain rejected       {rejected}",
-        f"accuracy of the others        {remaining}",
-        f"  from                        {lower}",
-        f"  to                          {upper}",
-        *_warnings(found),
-    ]
-
-
-def _shown(found: Estimate) -> str:
-    return f"{max(found.value, 0.0):7.4f} [{found.lower:.4f}, {found.upper:.4f}]"
-
-
-def _warnings(found: Evaluation) -> list[str]:
-    """Lines about scores in which a constant prediction is as good."""
-    each, lines = found.intervals, []
-    if each.most_frequent.value >= each.accuracy.value:
-        lines.append("the most frequent class is as accurate")
-    if each.frequencies.value <= each.negative_log_likelihood.value:
-        lines.append("the frequencies of the classes are as likely")
-    return lines
-
-
-def as_json(found: Evaluation) -> dict[str, Any]:
-    """The evaluation for `json.dumps`; means of empty bins are None."""
-    bins = found.reliability
-    edges = np.linspace(0, 1, len(bins.num_examples) + 1)
-    return {
-        "examples": found.num_examples,
-        "networks": found.num_networks,
-        "accuracy": found.accuracy,
-        "negative_log_likelihood": found.negative_log_likelihood,
-        "calibration_error": bins.calibration_error,
-        "bins": [
-            {
-                "lower": float(edges[b]),
-                "upper": float(edges[b + 1]),
-                "examples": int(num),
-                "confidence": float(bins.confidence[b]) if num else None,
-                "accuracy": float(bins.accuracy[b]) if num else None,
-            }
-            for b, num in enumerate(bins.num_examples)
-        ],
-        "rejection": [
-            {"rejected": each / 100, "accuracy": found.rejection.at(each)}
-            | _bounds(found.intervals.rejection[each])
-            for each in PERCENTS
-        ],
-        "intervals": {
-            name: _bounds(getattr(found.intervals, name))
-            for name in ("accuracy", "negative_log_likelihood", "calibration_error")
-        },
-        "baselines": {
-            "most frequent class": {"accuracy": _plain(found.intervals.most_frequent)},
-            "frequencies of the classes": {
-                "negative_log_likelihood": _plain(found.intervals.frequencies)
-            },
-        },
-    }
-
-
-def _plain(found: Estimate) -> dict[str, float | None]:
-    """An estimate for `json.dumps`; what is not finite is None."""
-    return {
-        name: value if math.isfinite(value) else None
-        for name, value in found._asdict().items()
-    }
-
-
-def _bounds(found: Estimate) -> dict[str, float | None]:
-    plain = _plain(found)
-    return {name: plain[name] for name in ("lower", "upper")}
 
 
 def _evaluate_validation(run: Path, seed: int) -> Evaluated:
@@ -286,19 +162,17 @@ def _evaluate_validation(run: Path, seed: int) -> Evaluated:
     columns = {name: held[name].to_numpy() for name in names}
     where = "validation examples"
     num_networks = read_toml(Workdir(run).config).run.replicas
-    predictions = make_evaluation(
-        where,
-        num_networks,
-        labels=columns["label"],
+    predicted = Predicted(
+        columns["label"],
         confidence=columns["probability"],
         is_correct=columns["label"] == columns["predicted"],
         log_likelihood=columns["log_likelihood"],
         entropy=columns["entropy"],
-        seed=seed,
     )
+    predictions = make_evaluation(where, num_networks, predicted, seed)
     _, labels = np.unique(columns["label"], return_inverse=True)
-    found = vectors.matrix[is_held.to_numpy()]
-    return Evaluated(where, num_networks, labels, found, None, (), predictions)
+    held_vectors = vectors.matrix[is_held.to_numpy()]
+    return Evaluated(where, num_networks, labels, held_vectors, None, (), predictions)
 
 
 def _read_examples(run: Path, model: EncoderFile, source: str) -> Examples:
@@ -307,23 +181,14 @@ def _read_examples(run: Path, model: EncoderFile, source: str) -> Examples:
     Raises:
       InputError: they do not fit the encoder; the message names `--examples`.
     """
-    examples = open_examples(source, reading_options(run, model)).read(None)
-    _check_features(without_secrets(source), examples.features, model)
+    options = reading_options(run, model)
+    examples = open_examples(source, options, columns=model.columns).read(None)
+    shape, dtype = examples.features.shape[1:], examples.features.dtype
+    is_uint8 = model.example_dtype == "uint8"
+    if shape != model.example_shape or (dtype == np.uint8) != is_uint8:
+        raise InputError(
+            f"--examples {without_secrets(source)} must have features "
+            f"{model.example_dtype}{list(model.example_shape)}, as the encoder was "
+            f"trained on, got {dtype}{list(shape)}."
+        )
     return examples
-
-
-def _untrained(examples: Examples, model: EncoderFile) -> tuple[str, ...]:
-    """Classes of the examples that the encoder does not have."""
-    known = {str(name) for name in model.classes}
-    return tuple(name for name in examples.classes if name not in known)
-
-
-def _check_features(source: str, features: np.ndarray, model: EncoderFile) -> None:
-    shape, is_uint8 = features.shape[1:], features.dtype == np.uint8
-    if shape == model.example_shape and is_uint8 == (model.example_dtype == "uint8"):
-        return
-    raise InputError(
-        f"--examples {source} must have features {model.example_dtype}"
-        f"{list(model.example_shape)}, as the encoder was trained on, got "
-        f"{features.dtype}{list(shape)}."
-    )

@@ -1,34 +1,88 @@
-"""New examples for a trained encoder, read in the shape and dtype that it knows."""
+"""Examples for a trained encoder: new ones, or those that it was trained on; the
+embeddings and predicted classes of new ones."""
 
+import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from embedder.config import read_toml
+from embedder.config import Config, read_toml
+from embedder.config.encoder_options import EncoderOptions
+from embedder.data.examples.examples import Examples, warn_of_pixels, without_channel
+from embedder.data.examples.formats import DESCRIPTION, open_examples
+from embedder.data.examples.images import read_image
+from embedder.data.prefetch import parallel_map
 from embedder.disk.arrays import memory_map_npy
-from embedder.disk.files import check_utf8_path, name_file_in_errors, short_reason
-from embedder.disk.kinds import IMAGES
-from embedder.disk.urls import is_url, without_secrets
-from embedder.encoders.artefact import EncoderFile, network_options
-from embedder.encoders.examples import (
-    may_be_pixels,
-    warn_of_pixels,
-    without_channel,
+from embedder.disk.files import (
+    IMAGES,
+    check_utf8_path,
+    name_file_in_errors,
+    short_reason,
 )
-from embedder.encoders.formats import DESCRIPTION, open_examples
-from embedder.encoders.images import read_image
-from embedder.encoders.options import EncoderOptions
-from embedder.engine.prefetch import parallel_map
+from embedder.disk.run_record import manifest_of, source_of
+from embedder.disk.urls import is_url, without_secrets
+from embedder.disk.workdir import Workdir
+from embedder.encoders.artefact import EncoderFile, network_options, read_model
+from embedder.encoders.predictor import predictor_of
 from embedder.errors import InputError, InputNotFoundError
-from embedder.run.workdir import Workdir
+from embedder.metrics.uncertainty import EntropySplit
+from embedder.vectors.vectors import Vectors
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
-class NewExamples(NamedTuple):
-    """Examples without labels."""
+class Embedded(NamedTuple):
+    """Embeddings and predicted classes of new examples."""
 
-    keys: list[str]
-    features: np.ndarray  # [n, ...], as the encoder takes them
+    vectors: Vectors
+    predictions: list[tuple[str, str | None, float]]
+    """Key, predicted class and its probability; the class is None if the encoder was
+    trained without labels."""
+    entropies: EntropySplit | None  # of replicas; None: one network
+
+    @property
+    def columns(self) -> "pl.DataFrame | None":
+        """The predicted class and its probability, a row for each key; None: the
+        encoder was trained without labels."""
+        import polars as pl
+
+        _, labels, shares = zip(*self.predictions, strict=True)
+        if labels[0] is None:
+            return None
+        return pl.DataFrame({"class": labels, "probability": shares})
+
+
+def embed_files(run: Path, files: tuple[str, ...]) -> Embedded:
+    """Embeddings and classes of the examples in `files`, by the encoder of `run`.
+
+    Of replicas they are means; embeddings are aligned as those of the run.
+
+    Args:
+      run: folder of a run, or an encoder file.
+      files: images, .npy files or other data, see `read_new_examples`.
+
+    Raises:
+      InputNotFoundError: there is no run, no encoder in it, or no such file.
+      InputError: a file is damaged, or has another shape or dtype than the encoder.
+    """
+    model = read_model(run)
+    keys, x = read_new_examples(files, run, model, os.cpu_count() or 1)
+    predictor = predictor_of(model)
+    (split, _), vectors = predictor.predict_and_embed(x, model.rotations)
+    classes = [None] if model.is_unlabelled else [*map(str, model.classes)]
+    labels = [classes[i] for i in split.probabilities.argmax(axis=1)]
+    best = split.probabilities.max(axis=1).tolist()
+    return Embedded(
+        Vectors(keys, vectors),
+        list(zip(keys, labels, best, strict=True)),
+        split if predictor.has_replicas else None,
+    )
+
+
+NewExamples = tuple[list[str], np.ndarray]
+"""Keys, and features [n, ...] as the encoder takes them; there are no labels."""
 
 
 def read_new_examples(
@@ -58,31 +112,27 @@ def read_new_examples(
             if not path.exists():
                 raise InputNotFoundError(f"FILE {name} does not exist.")
             if path.is_file() and path.suffix.lower() in IMAGES:
-                return NewExamples([name], _image(path, model)[np.newaxis])
-            if path.is_file() and path.suffix == ".npy":
-                found = features_in(path, model)
-                rows = [f"{name}:{i}" for i in range(len(found))]
-                return NewExamples(rows if len(found) > 1 else [name], found)
+                return [name], _image(path, model)[np.newaxis]
+            if path.is_file() and path.suffix.lower() == ".npy":
+                features = features_in(path, model)
+                rows = [f"{name}:{i}" for i in range(len(features))]
+                return (rows if len(features) > 1 else [name]), features
         return _data(name, options, model, workers, len(names) > 1)
 
-    parts = [*parallel_map(read, names, workers)]
-    keys = [key for each in parts for key in each.keys]
-    return NewExamples(keys, np.concatenate([each.features for each in parts]))
+    keys, features = zip(*parallel_map(read, names, workers), strict=True)
+    return [key for each in keys for key in each], np.concatenate(features)
 
 
 def reading_options(run: Path, model: EncoderFile) -> EncoderOptions:
     """Settings to read examples by: columns as of the run, images as of the encoder."""
-    config = Workdir(run).config
-    found = read_toml(config).encoder if run.is_dir() and config.exists() else None
-    options = network_options(model.settings) if found is None else found
-    if not _takes_images(model):
-        return EncoderOptions(label=options.label, key=options.key)
-    return EncoderOptions(
-        label=options.label,
-        key=options.key,
-        image_size=model.example_shape[:2],
-        channels="1" if _is_grey(model) else "3",
-    )
+    config, options = Workdir(run).config, network_options(model.settings)
+    if run.is_dir() and config.exists():
+        options = read_toml(config).encoder
+    shown: dict[str, Any] = {}
+    if _takes_images(model):
+        size, is_grey = model.example_shape[:2], _is_grey(model)
+        shown = {"image_size": size, "channels": "1" if is_grey else "3"}
+    return EncoderOptions(label=options.label, key=options.key, **shown)
 
 
 def features_in(path: Path, model: EncoderFile) -> np.ndarray:
@@ -93,17 +143,16 @@ def features_in(path: Path, model: EncoderFile) -> np.ndarray:
     """
     try:
         with name_file_in_errors(path):
-            found = memory_map_npy(path)
+            array = memory_map_npy(path)
     except ValueError as error:
         reason = short_reason(error)
         raise InputError(f"FILE {path} is not a whole .npy file: {reason}.") from error
-    if found.shape == model.example_shape:
-        found = found[np.newaxis]
-    features = _fitted(found, model, str(path))
+    if array.shape == model.example_shape:
+        array = array[np.newaxis]
+    features = _fitted(array, model, str(path))
     if not np.isfinite(features).all():
         raise InputError(f"FILE {path} has features that are not finite.")
-    if may_be_pixels(found):
-        warn_of_pixels(str(path))
+    warn_of_pixels(array, str(path))
     return features
 
 
@@ -113,15 +162,17 @@ def _data(
     """The examples of data in a format of training."""
     shown = without_secrets(name)
     try:
-        found = open_examples(name, options, workers, needs_labels=False)
+        data = open_examples(
+            *(name, options, workers), needs_labels=False, columns=model.columns
+        )
     except InputNotFoundError as error:
         raise InputNotFoundError(_not_read(shown, error)) from error
     except InputError as error:
         raise InputError(_not_read(shown, error)) from error
-    examples = found.read(None)
+    examples = data.read(None)
     features = _fitted(examples.features, model, shown)
     keys = [f"{shown}:{key}" for key in examples.keys] if prefix else examples.keys
-    return NewExamples(keys, features)
+    return keys, features
 
 
 def _not_read(name: str, error: InputError | InputNotFoundError) -> str:
@@ -135,32 +186,29 @@ def _not_read(name: str, error: InputError | InputNotFoundError) -> str:
     )
 
 
-def _fitted(found: np.ndarray, model: EncoderFile, name: str) -> np.ndarray:
+def _fitted(features: np.ndarray, model: EncoderFile, name: str) -> np.ndarray:
     """Features [n, ...] in the shape and dtype of the encoder.
 
     Pixels are of u8, and others are not: values of 0 to 255 and of 0 to 1 are never
     taken for each other.
-
-    Raises:
-      InputError: they have others.
     """
     expected, kind = model.example_shape, model.example_dtype
-    is_same = without_channel(found.shape[1:]) == without_channel(expected)
-    if found.ndim < 1 or not is_same or found.dtype.kind not in "iuf":
+    is_same = without_channel(features.shape[1:]) == without_channel(expected)
+    if features.ndim < 1 or not is_same or features.dtype.kind not in "iuf":
         raise InputError(
             f"FILE {name} must be {kind} of [n, {', '.join(map(str, expected))}], got "
-            f"{found.dtype}{list(found.shape)}."
+            f"{features.dtype}{list(features.shape)}."
         )
-    if not len(found):
-        raise InputError(f"FILE {name} has no examples: it is {list(found.shape)}.")
-    if (found.dtype == np.uint8) != (kind == "uint8"):
-        range_ = f"{found.min():g} to {found.max():g}"
+    if not len(features):
+        raise InputError(f"FILE {name} has no examples: it is {list(features.shape)}.")
+    if (features.dtype == np.uint8) != (kind == "uint8"):
+        range_ = f"{features.min():g} to {features.max():g}"
         scale = " of 0 to 255" if kind == "uint8" else ""
         raise InputError(
             f"FILE {name} must be of {kind}{scale}, as the encoder was trained on, got "
-            f"{found.dtype} of {range_}."
+            f"{features.dtype} of {range_}."
         )
-    return np.asarray(found, kind).reshape(len(found), *expected)
+    return np.asarray(features, kind).reshape(len(features), *expected)
 
 
 def _takes_images(model: EncoderFile) -> bool:
@@ -184,3 +232,24 @@ def _image(path: Path, model: EncoderFile) -> np.ndarray:
 
 def _is_grey(model: EncoderFile) -> bool:
     return len(without_channel(model.example_shape)) == 2
+
+
+def read_examples(run: Path) -> tuple[Config, Examples]:
+    """The settings of a run, and its examples, which its manifest must describe.
+
+    Raises:
+      InputError: the examples have changed.
+      InputNotFoundError: they are gone.
+    """
+    workdir = Workdir(run)
+    config, source = read_toml(workdir.config), source_of(workdir)
+    assert source is not None, "an encoder has no demo corpus"
+    options = config.encoder
+    data = open_examples(
+        source, options, config.run.workers, needs_labels=options.needs_labels
+    )
+    if data.manifest != manifest_of(workdir):
+        raise InputError(
+            f"DATA {source} has changed since RUN {run} was trained: train again."
+        )
+    return config, data.read(workdir.cache if workdir.cache.is_dir() else None)

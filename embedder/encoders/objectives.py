@@ -1,26 +1,29 @@
 """What an encoder learns: losses of embeddings and scores.
 
-To add an objective: write a frozen dataclass like `Softmax`, and list it in
-`OBJECTIVES`. Each is checked against plain NumPy: migration/parity/objectives.py.
+To add an objective: write a frozen dataclass like `Softmax`, and name it in
+`config.encoder_options.OBJECTIVES`. Each is checked against plain NumPy:
+migration/parity/objectives.py.
 
 Axis letters: A examples of a device, each once for every view; N those of all devices;
 E values of an embedding, C classes.
 """
 
 import math
+import pkgutil
 from collections.abc import Hashable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
+from embedder.config.encoder_options import OBJECTIVES, EncoderOptions, parse_arguments
 from embedder.encoders.networks.encoder import Outputs
 from embedder.encoders.networks.network import unit
-from embedder.encoders.options import ARCFACE_SCALE, EncoderOptions, parse_arguments
-from embedder.engine.exchange import Exchange
 from embedder.errors import InputError
+from embedder.training.collectives import Collectives
 
 
 class Targets(NamedTuple):
@@ -54,10 +57,32 @@ class Objective(Hashable, Protocol):
     def needs_whole_batch(self) -> bool:
         """Whether examples meet: a batch has no parts then."""
 
+    @property
+    def scale(self) -> float:
+        """Scores are this times cosines; 0: they are linear in embeddings."""
+
+    def most_loss(self, num_classes: int, num_examples: int) -> float:
+        """A loss that no network has which knows nothing: of scores that are alike, or
+        the bound of an objective that has one.
+
+        Args:
+          num_examples: of a batch.
+        """
+
+    def check_labels(self, counts: np.ndarray) -> None:
+        """Checks that there are examples to compare.
+
+        Args:
+          counts: i[C], training examples of each class.
+
+        Raises:
+          InputError: there are none.
+        """
+
     def counts(self, labels: jax.Array, weights: jax.Array) -> jax.Array:
         """The counts of `terms`, [A], of an objective that takes parts of a batch."""
 
-    def terms(self, outputs: Outputs, targets: Targets, exchange: Exchange) -> Terms:
+    def terms(self, outputs: Outputs, targets: Targets, exchange: Collectives) -> Terms:
         """The losses of this device's examples."""
 
 
@@ -69,11 +94,18 @@ class Softmax:
 
     smoothing: float = 0.0
     class_weights: tuple[float, ...] = ()  # of each class; none: all are 1
+    scale: ClassVar[float] = 0.0
     views: ClassVar[int] = 1
     trains_head: ClassVar[bool] = True
     needs_whole_batch: ClassVar[bool] = False
 
-    def terms(self, outputs: Outputs, targets: Targets, exchange: Exchange) -> Terms:
+    def most_loss(self, num_classes: int, num_examples: int) -> float:
+        return math.log(max(2, num_classes))
+
+    def check_labels(self, counts: np.ndarray) -> None:
+        """Any labels will do."""
+
+    def terms(self, outputs: Outputs, targets: Targets, exchange: Collectives) -> Terms:
         return self._terms(outputs.scores, targets)
 
     def counts(self, labels: jax.Array, weights: jax.Array) -> jax.Array:
@@ -106,9 +138,13 @@ class ArcFace(Softmax):
     """
 
     margin: float = 0.3
-    scale: float = ARCFACE_SCALE
+    scale: float = 16.0  # type: ignore[misc]
 
-    def terms(self, outputs: Outputs, targets: Targets, exchange: Exchange) -> Terms:
+    def most_loss(self, num_classes: int, num_examples: int) -> float:
+        # Past theta = pi - margin the score of the label may be below -scale.
+        return 2 * self.scale * (1 + self.margin) + math.log(max(2, num_classes))
+
+    def terms(self, outputs: Outputs, targets: Targets, exchange: Collectives) -> Terms:
         cosines = outputs.scores / self.scale
         own = jnp.take_along_axis(cosines, targets.labels[:, None], axis=1)
         limit = 1 - 2 * jnp.finfo(own.dtype).eps  # the root has no slope at 1
@@ -124,8 +160,21 @@ class ArcFace(Softmax):
 class _OfPairs:
     """An objective that compares the examples of a whole batch."""
 
+    scale: ClassVar[float] = 0.0
+    trains_head: ClassVar[bool] = False
+    needs_whole_batch: ClassVar[bool] = True
+
     def counts(self, labels: jax.Array, weights: jax.Array) -> jax.Array:
         raise NotImplementedError("a batch has no parts")
+
+    def check_labels(self, counts: np.ndarray) -> None:
+        if counts.max() < 2:
+            name = type(self).__name__.lower()
+            raise InputError(
+                f"`objective` {name} compares examples of a class, and none of the "
+                f"{counts.sum():,} training examples has another of its class: give "
+                "labels that repeat."
+            )
 
 
 class _Pairs(NamedTuple):
@@ -138,7 +187,7 @@ class _Pairs(NamedTuple):
 
 
 def _pairs(
-    outputs: Outputs, labels: jax.Array, targets: Targets, exchange: Exchange
+    outputs: Outputs, labels: jax.Array, targets: Targets, exchange: Collectives
 ) -> _Pairs:
     own = unit(outputs.embeddings)
     every, all_labels, weights, places = exchange.all_blocks(
@@ -165,22 +214,24 @@ class SupCon(_OfPairs):
 
     temperature: float = 0.1
     views: int = 1
-    trains_head: ClassVar[bool] = False
-    needs_whole_batch: ClassVar[bool] = True
 
-    def terms(self, outputs: Outputs, targets: Targets, exchange: Exchange) -> Terms:
-        return self._contrast(outputs, targets.labels, targets, exchange)
+    def most_loss(self, num_classes: int, num_examples: int) -> float:
+        return 2 / self.temperature + math.log(max(2, self.views * num_examples))
 
-    def _contrast(
-        self, outputs: Outputs, labels: jax.Array, targets: Targets, exchange: Exchange
-    ) -> Terms:
-        pairs = _pairs(outputs, labels, targets, exchange)
+    def check_labels(self, counts: np.ndarray) -> None:
+        if self.views == 1:  # else the other view is of its class
+            super().check_labels(counts)
+
+    def labels(self, targets: Targets) -> jax.Array:
+        """What examples that are near have in common, i32[A]."""
+        return targets.labels
+
+    def terms(self, outputs: Outputs, targets: Targets, exchange: Collectives) -> Terms:
+        pairs = _pairs(outputs, self.labels(targets), targets, exchange)
         scores = pairs.products / self.temperature
         is_candidate = pairs.is_positive | pairs.is_negative
         log_sums = jax.nn.logsumexp(
-            jnp.where(is_candidate, scores, -jnp.inf),
-            axis=1,
-            where=is_candidate,
+            jnp.where(is_candidate, scores, -jnp.inf), axis=1, where=is_candidate
         )
         weights = jnp.where(pairs.is_positive, pairs.weights[None], 0)
         totals = weights.sum(1)
@@ -198,8 +249,8 @@ class SimCLR(SupCon):
     temperature: float = 0.5
     views: ClassVar[int] = 2  # type: ignore[misc]
 
-    def terms(self, outputs: Outputs, targets: Targets, exchange: Exchange) -> Terms:
-        return self._contrast(outputs, targets.places // 2, targets, exchange)
+    def labels(self, targets: Targets) -> jax.Array:
+        return targets.places // 2
 
 
 @dataclass(frozen=True)
@@ -214,10 +265,19 @@ class Triplet(_OfPairs):
 
     margin: float = 0.5
     views: ClassVar[int] = 1
-    trains_head: ClassVar[bool] = False
-    needs_whole_batch: ClassVar[bool] = True
 
-    def terms(self, outputs: Outputs, targets: Targets, exchange: Exchange) -> Terms:
+    def most_loss(self, num_classes: int, num_examples: int) -> float:
+        return 4 + self.margin
+
+    def check_labels(self, counts: np.ndarray) -> None:
+        super().check_labels(counts)
+        if np.count_nonzero(counts) < 2:
+            raise InputError(
+                "`objective` triplet compares examples of two classes, and all "
+                "training examples have one."
+            )
+
+    def terms(self, outputs: Outputs, targets: Targets, exchange: Collectives) -> Terms:
         pairs = _pairs(outputs, targets.labels, targets, exchange)
         distances = 2 - 2 * pairs.products
 
@@ -240,28 +300,13 @@ class Triplet(_OfPairs):
         return Terms(losses * targets.weights, counts * targets.weights)
 
 
-OBJECTIVES: dict[str, type] = {
-    "softmax": Softmax,
-    "supcon": SupCon,
-    "arcface": ArcFace,
-    "triplet": Triplet,
-    "simclr": SimCLR,
-}
-"""The objectives by the values of `objective`."""
-
-
-def objective_for(
-    options: EncoderOptions, class_weights: tuple[float, ...] = ()
-) -> Objective:
-    """The objective of the settings.
-
-    Args:
-      class_weights: of each class, for losses of scores; (): all are 1.
+def objective_for(options: EncoderOptions) -> Objective:
+    """The objective of the settings; all weights of classes are 1.
 
     Raises:
       InputError: it has no such argument, or a value is out of bounds.
     """
-    kind = OBJECTIVES[options.objective]
+    kind = pkgutil.resolve_name(OBJECTIVES[options.objective].implementation)
     names = [f.name for f in fields(kind)]
     if "class_weights" in names:
         names.remove("class_weights")
@@ -270,20 +315,22 @@ def objective_for(
             "`class_weights` applies to `objective` softmax and arcface, got "
             f"{options.class_weights!r} with {options.objective}."
         )
-    arguments: dict[str, Any] = parse_arguments(
-        options.objective_args, "objective_args"
-    )
+    texts = options.objective_args
+    arguments: dict[str, Any] = {**parse_arguments(texts, "objective_args")}
     for name, value in arguments.items():
         if name not in names:
             raise InputError(
                 f"`objective_args` of {options.objective} must be of "
                 f"{', '.join(names)}, got {name!r}."
             )
-        _check_bounds(options.objective, name, value)
+        rule, is_valid = _BOUNDS.get(name, _POSITIVE)
+        if isinstance(value, bool) or not is_valid(value):
+            raise InputError(
+                f"`objective_args` of {options.objective}: {name} must be {rule}, got "
+                f"{value!r}."
+            )
     if "views" in arguments:
         arguments["views"] = int(arguments["views"])
-    if class_weights:
-        arguments["class_weights"] = class_weights
     return kind(**arguments)
 
 
@@ -293,11 +340,3 @@ _BOUNDS: dict[str, tuple[str, Any]] = {
     "views": ("1 or 2", lambda x: x in (1, 2)),
 }
 _POSITIVE = "a number > 0", lambda x: 0 < x < math.inf
-
-
-def _check_bounds(objective: str, name: str, value: Any) -> None:
-    rule, is_valid = _BOUNDS.get(name, _POSITIVE)
-    if isinstance(value, bool) or not is_valid(value):
-        raise InputError(
-            f"`objective_args` of {objective}: {name} must be {rule}, got {value!r}."
-        )

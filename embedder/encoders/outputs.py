@@ -9,19 +9,19 @@ Axis letters: K replicas, n examples, m examples of a group, E values of an embe
 C classes.
 """
 
-import functools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
+from operator import itemgetter
 from typing import Any
 
 import jax
 import numpy as np
 
+from embedder.base.threads import use_threads
 from embedder.encoders.memory import output_bytes
-from embedder.encoders.networks.encoder import Encoder, Outputs, make_encoder
+from embedder.encoders.networks.encoder import Encoder
 from embedder.encoders.networks.network import Array, Model, Network, Pass
-from embedder.encoders.update import Sums, loss_sums
-from embedder.threads import use_threads
+from embedder.encoders.train_step import loss_sums
 
 _GROUP = 1024  # examples that are computed at once, at most
 _VALUES = {"cpu": 2**20}  # that replicas compute at once: a CPU's cache holds them
@@ -33,33 +33,22 @@ _FEW_ACTIVATIONS = 2**24  # bytes up to which padding costs less than to compile
 _MARGIN = 2  # XLA holds up to so many times what is estimated
 
 
-def load_encoder(
-    network: Network, arrays: Mapping[str, np.ndarray]
-) -> tuple[Encoder, Model]:
-    """The encoder of `network` with its parameters as `arrays` of an encoder file."""
-    return load_model(network, network.to_model(arrays))
-
-
 def load_model(network: Network, model: Model) -> tuple[Encoder, Model]:
     """The encoder of `network` for a model in NumPy, which it returns, too."""
     use_threads()
-    return _encoder(network, jax.tree.leaves(model.params)[0].dtype.name), model
-
-
-@functools.lru_cache(maxsize=8)
-def _encoder(network: Network, dtype: str) -> Encoder:
-    """Cached, because compiled functions are cached by encoder."""
-    return make_encoder(network, dtype=dtype, seed=0)
+    return Encoder(network, jax.tree.leaves(model.params)[0].dtype), model
 
 
 def embed(encoder: Encoder, model: Model, features: np.ndarray) -> np.ndarray:
     """Embeddings of examples, the last hidden layer, [n, E] in the encoder's dtype."""
-    return _apply(encoder, _embed, model, features, encoder.network.vector_size)
+    groups = embed_groups(encoder, model, features, num=1)
+    return _joined(groups, len(features), encoder, encoder.network.vector_size)
 
 
 def scores(encoder: Encoder, model: Model, features: np.ndarray) -> np.ndarray:
     """Scores (logits) of the classes of examples, [n, C] in the encoder's dtype."""
-    return _apply(encoder, _scores, model, features, encoder.network.num_classes)
+    groups = score_groups(encoder, model, features, num=1)
+    return _joined(groups, len(features), encoder, encoder.network.num_classes)
 
 
 def probabilities(encoder: Encoder, model: Model, features: np.ndarray) -> np.ndarray:
@@ -76,32 +65,15 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     return exponentials / exponentials.sum(axis=-1, keepdims=True)
 
 
-def embed_replicas(
-    encoder: Encoder, model: Model, features: np.ndarray
-) -> Iterator[np.ndarray]:
-    """Embeddings of one group of examples after the other, [K, m, E]."""
-    return _groups(_replica_embed, encoder, model, features)
-
-
-def score_replicas(
-    encoder: Encoder, model: Model, features: np.ndarray
-) -> Iterator[np.ndarray]:
-    """Scores of the classes of one group of examples after the other, [K, m, C]."""
-    return _groups(_replica_scores, encoder, model, features)
-
-
-def network_outputs(
-    encoder: Encoder, model: Model, features: np.ndarray
-) -> Iterator[Outputs]:
-    """Embeddings and scores of one group of examples after the other, with K = 1."""
-    return _groups(_one_outputs, encoder, model, features, num=1)
-
-
-def replica_outputs(
-    encoder: Encoder, model: Model, features: np.ndarray
-) -> Iterator[Outputs]:
-    """Embeddings [K, m, E] and scores [K, m, C] of one group after the other."""
-    return _groups(_replica_outputs, encoder, model, features)
+def _joined(
+    groups: Iterator[np.ndarray], num: int, encoder: Encoder, width: int
+) -> np.ndarray:
+    """The outputs of one network for `num` examples, [num, width]."""
+    outputs, start = np.empty((num, width), encoder.dtype), 0
+    for each in groups:
+        outputs[start : start + each.shape[1]] = each[0]
+        start += each.shape[1]
+    return outputs
 
 
 def evaluate(
@@ -110,101 +82,91 @@ def evaluate(
     features: np.ndarray,
     labels: np.ndarray,
     ids: np.ndarray,
+    num: int | None = 1,
 ) -> tuple[float, float]:
-    """Mean cross entropy and accuracy of the examples `ids`, i64[n]."""
-    data = features, labels, ids
-    return _evaluate(_batch_sums, encoder, _on_one_device(model), *data)
+    """Mean cross entropy and accuracy of the examples `ids`, i64[n].
 
-
-def evaluate_replicas(
-    encoder: Encoder,
-    model: Model,
-    features: np.ndarray,
-    labels: np.ndarray,
-    ids: np.ndarray,
-) -> tuple[float, float]:
-    """Means over K replicas of what `evaluate` returns; `model` have K first."""
-    sums = functools.partial(_replica_sums, _num_at_once(encoder))
-    data = features, labels, ids
-    return _evaluate(sums, encoder, _on_one_device(model), *data)
-
-
-def _evaluate(
-    batch_sums: Callable[..., Sums],
-    encoder: Encoder,
-    model: Model,
-    features: np.ndarray,
-    labels: np.ndarray,
-    ids: np.ndarray,
-) -> tuple[float, float]:
-    total, size = np.zeros(3), _group_size(encoder, len(ids))
+    Args:
+      num: as of `embed_groups`; of K replicas they are means.
+    """
+    function, model = _sums[num is None], _on_one_device(model)
+    at_once, total = _num_at_once(encoder), np.zeros(3)
+    size = _group_size(encoder, len(ids))
     with jax.enable_x64(encoder.dtype == np.float64):
         for start in range(0, len(ids), size):
             group = ids[start : start + size]
             rows = features[group], labels[group], np.ones(len(group), encoder.dtype)
             batch = (_padded(each, size) for each in rows)
-            sums = jax.device_get(batch_sums(encoder, model, *batch))
+            sums = jax.device_get(function(at_once, encoder, model, *batch))
             total += [float(np.sum(x, dtype=np.float64)) for x in sums]
     return float(total[0] / total[1]), float(total[2] / total[1])
 
 
-def _apply(
-    encoder: Encoder,
-    function: Callable[[Encoder, Model, Array], jax.Array],
-    model: Model,
-    features: np.ndarray,
-    width: int,
-) -> np.ndarray:
-    outputs = np.empty((len(features), width), encoder.dtype)
-    model, size = _on_one_device(model), _group_size(encoder, len(features))
-    with jax.enable_x64(encoder.dtype == np.float64):
+def _compiled(function: Callable) -> tuple[Callable, Callable]:
+    """`function` of one network, and of each of K, `at_once` of them by one `vmap`;
+    outputs have K first."""
+
+    def of_one(at_once: int, encoder: Encoder, model: Model, *batch: Array):
+        return jax.tree.map(lambda y: y[None], function(encoder, model, *batch))
+
+    def of_each(at_once: int, encoder: Encoder, model: Model, *batch: Array):
+        def of_one(one: Model):
+            return function(encoder, one, *batch)
+
+        return jax.lax.map(of_one, model, batch_size=at_once)
+
+    return jax.jit(of_one, static_argnums=(0, 1)), jax.jit(
+        of_each, static_argnums=(0, 1)
+    )
+
+
+_sums = _compiled(loss_sums)
+
+
+def _groups_of(function: Callable) -> Callable[..., Iterator[Any]]:
+    """The function of `embed_groups`, `score_groups` and `output_groups`."""
+    compiled = _compiled(function)
+
+    def groups(
+        encoder: Encoder, model: Model, features: np.ndarray, num: int | None = None
+    ) -> Iterator[Any]:
+        call = compiled[num is None]
+        num = len(jax.tree.leaves(model)[0]) if num is None else num
+        size, at_once = _group_size(encoder, len(features), num), _num_at_once(encoder)
+        is_float64 = encoder.dtype == np.float64
+        with jax.enable_x64(is_float64):
+            model = jax.device_put(_on_one_device(model))  # else for every group
         for start in range(0, len(features), size):
-            group = _padded(np.asarray(features[start : start + size]), size)
-            rows = outputs[start : start + size]
-            rows[:] = np.asarray(function(encoder, model, group))[: len(rows)]
-    return outputs
+            rows = np.asarray(features[start : start + size])
+            with jax.enable_x64(is_float64):  # not across the yield
+                outputs = call(at_once, encoder, model, _padded(rows, size))
+            without_padding = itemgetter((slice(None), slice(len(rows))))
+            yield jax.tree.map(without_padding, jax.device_get(outputs))
+
+    return groups
 
 
-def _groups(
-    function: Callable[..., Any],
-    encoder: Encoder,
-    model: Model,
-    features: np.ndarray,
-    num: int | None = None,
-) -> Iterator[Any]:
-    """The outputs of K replicas for one group of examples after the other, [K, m, .]
-
-    Args:
-      num: K; None: `model` has K first.
-    """
-    num = len(jax.tree.leaves(model)[0]) if num is None else num
-    size, at_once = _group_size(encoder, len(features), num), _num_at_once(encoder)
-    is_float64 = encoder.dtype == np.float64
-    with jax.enable_x64(is_float64):
-        model = jax.device_put(_on_one_device(model))  # else for every group
-    for start in range(0, len(features), size):
-        rows = np.asarray(features[start : start + size])
-        with jax.enable_x64(is_float64):  # not across the yield
-            group = _padded(rows, size)
-            found = function(at_once, encoder, model, group)
-        yield jax.tree.map(functools.partial(_first, len(rows)), found)
-
-
-def _first(num: int, outputs: jax.Array) -> np.ndarray:
-    """Outputs of the examples of a group that are no padding, [K, num, .]."""
-    return np.asarray(outputs)[:, :num]
+embed_groups = _groups_of(lambda encoder, model, x: encoder.embed(model, x))
+"""Embeddings of one group of examples after the other, [K, m, E]. The last argument is
+1 of one network; None: `model` has K first."""
+score_groups = _groups_of(lambda encoder, model, x: encoder.scores(model, x))
+"""The same of scores of the classes, [K, m, C]."""
+output_groups = _groups_of(
+    lambda encoder, model, x: encoder.outputs(model, x, Pass())[0]
+)
+"""The same of `Outputs`."""
 
 
 def group_bytes(encoder: Encoder, num_examples: int, num_replicas: int) -> int:
     """Bytes that the outputs of examples need on the device at once, estimated."""
     size = _group_size(encoder, num_examples, num_replicas)
     at_once = min(num_replicas, _num_at_once(encoder))
-    return _MARGIN * at_once * size * _example_bytes(encoder)
+    return _MARGIN * at_once * size * output_bytes(encoder)
 
 
 def _group_size(encoder: Encoder, num_examples: int, num_replicas: int = 1) -> int:
     """Number of examples of a group, all outputs of which are held at once."""
-    network, each = encoder.network, _example_bytes(encoder)
+    network, each = encoder.network, output_bytes(encoder)
     outputs = network.vector_size + network.num_classes
     most = _power_of_two(_activation_limit() // each)
     least = _power_of_two(_FEW_ACTIVATIONS // each)
@@ -222,17 +184,13 @@ def _activation_limit() -> int:
     return _ACTIVATIONS.get(jax.default_backend(), _DEVICE_ACTIVATIONS)
 
 
-def _example_bytes(encoder: Encoder) -> int:
-    return output_bytes(encoder.network, encoder.dtype.name)
-
-
 def _num_at_once(encoder: Encoder) -> int:
     """Number of replicas that compute a group by one `vmap`, at most."""
     network = encoder.network
     outputs = network.vector_size + network.num_classes
     example = math.prod(network.example_shape) + outputs
     values = _VALUES.get(jax.default_backend(), _DEVICE_VALUES)
-    fitting = _activation_limit() // (_GROUP * _example_bytes(encoder))
+    fitting = _activation_limit() // (_GROUP * output_bytes(encoder))
     return max(1, min(values // (_GROUP * example), fitting))
 
 
@@ -240,39 +198,6 @@ def _padded(rows: np.ndarray, size: int) -> np.ndarray:
     """`rows` with zeros up to the number that the functions are compiled for."""
     missing = size - len(rows)
     return np.pad(rows, [(0, missing)] + [(0, 0)] * (rows.ndim - 1))
-
-
-_embed = jax.jit(lambda encoder, model, x: encoder.embed(model, x), static_argnums=0)
-_scores = jax.jit(lambda encoder, model, x: encoder.scores(model, x), static_argnums=0)
-_outputs = jax.jit(
-    lambda encoder, model, x: encoder.outputs(model, x, Pass())[0], static_argnums=0
-)
-_batch_sums = jax.jit(loss_sums, static_argnums=0)
-
-
-def _of_each(function: Callable) -> Callable:
-    """`function` of each of K replicas, `at_once` of them by one `vmap`, compiled."""
-
-    def call(at_once: int, encoder: Encoder, model: Model, *batch: Array):
-        def of_one(one: Model):
-            return function(encoder, one, *batch)
-
-        return jax.lax.map(of_one, model, batch_size=at_once)
-
-    return jax.jit(call, static_argnums=(0, 1))
-
-
-_replica_embed = _of_each(lambda encoder, model, x: encoder.embed(model, x))
-_replica_scores = _of_each(lambda encoder, model, x: encoder.scores(model, x))
-_replica_outputs = _of_each(
-    lambda encoder, model, x: encoder.outputs(model, x, Pass())[0]
-)
-_replica_sums = _of_each(loss_sums)
-
-
-def _one_outputs(at_once: int, encoder: Encoder, model: Model, x: Array) -> Outputs:
-    found = _outputs(encoder, model, x)
-    return jax.tree.map(lambda y: y[np.newaxis], found)
 
 
 def _on_one_device(model: Model) -> Model:

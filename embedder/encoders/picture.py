@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from embedder.disk.files import atomic_file, name_file_in_errors
-from embedder.encoders.evaluation import PERCENTS, Evaluation
+from embedder.encoders.evaluation import Evaluation
 from embedder.errors import InputError, check_installed
+from embedder.metrics.uncertainty import PERCENTS, Rejection, Reliability
 
 _SUFFIXES = (".png", ".svg")
 _BLUE, _LIGHT, _RED, _GREY = "#3b6fb6", "#9dbbe3", "#b8452e", "#6b6b6b"
@@ -25,7 +26,7 @@ def check_picture(path: Path) -> None:
     check_installed("matplotlib", "`picture`")
 
 
-def draw(found: Evaluation, path: Path) -> None:
+def draw(evaluation: Evaluation, path: Path) -> None:
     """Draws a reliability diagram beside accuracy against rejection, atomically.
 
     Left: accuracy of the examples in each bin of confidence, see
@@ -51,33 +52,36 @@ def draw(found: Evaluation, path: Path) -> None:
         figure = Figure(figsize=(8.4, 4.2), dpi=150, layout="constrained")
         grid = figure.add_gridspec(2, 2, height_ratios=(3.2, 1))
         top = figure.add_subplot(grid[0, 0])
-        _draw_reliability(top, found)
-        _draw_sizes(figure.add_subplot(grid[1, 0], sharex=top), found)
-        _draw_rejection(figure.add_subplot(grid[:, 1]), found)
-        figure.suptitle(_title(found), fontsize=9)
+        _draw_reliability(top, evaluation.reliability)
+        sizes = evaluation.reliability.num_examples
+        _draw_sizes(figure.add_subplot(grid[1, 0], sharex=top), sizes)
+        _draw_rejection(figure.add_subplot(grid[:, 1]), evaluation.rejection)
+        figure.suptitle(_title(evaluation), fontsize=9)
         kind = path.suffix.lower()[1:]
         metadata = {"Date": None} if kind == "svg" else None
         with name_file_in_errors(path), atomic_file(path) as part:
             figure.savefig(part, format=kind, metadata=metadata)
 
 
-def _title(found: Evaluation) -> str:
-    networks = "" if found.num_networks == 1 else f", {found.num_networks} networks"
+def _title(evaluation: Evaluation) -> str:
+    num = evaluation.num_networks
+    networks = "" if num == 1 else f", {num} networks"
     return (
-        f"{found.num_examples:,} examples{networks}: accuracy {found.accuracy:.3f}, "
-        f"ECE {found.reliability.calibration_error:.3f}, negative log likelihood "
-        f"{found.negative_log_likelihood:.3f}"
+        f"{evaluation.num_examples:,} examples{networks}: accuracy "
+        f"{evaluation.accuracy:.3f}, ECE "
+        f"{evaluation.reliability.calibration_error:.3f}, negative log likelihood "
+        f"{evaluation.negative_log_likelihood:.3f}"
     )
 
 
-def _draw_reliability(axes: Any, found: Evaluation) -> None:
+def _draw_reliability(axes: Any, bins: Reliability) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
-    sizes = found.reliability.num_examples
+    sizes = bins.num_examples
     axes.plot([0, 1], [0, 1], color=_GREY, linewidth=1, linestyle="--", zorder=3)
-    _draw_bins(axes, found, sizes >= _FEW, 1.0)
-    _draw_bins(axes, found, (sizes > 0) & (sizes < _FEW), 0.3)
+    _draw_bins(axes, bins, sizes >= _FEW, 1.0)
+    _draw_bins(axes, bins, (sizes > 0) & (sizes < _FEW), 0.3)
     axes.set(xlim=(0, 1), ylim=(0, 1.03), ylabel="accuracy", title="Calibration")
     axes.tick_params(labelbottom=False)
     handles = [
@@ -90,9 +94,9 @@ def _draw_reliability(axes: Any, found: Evaluation) -> None:
     axes.legend(handles=handles, loc="upper left", frameon=False, fontsize=8)
 
 
-def _draw_bins(axes: Any, found: Evaluation, which: np.ndarray, alpha: float) -> None:
+def _draw_bins(axes: Any, bins: Reliability, which: np.ndarray, alpha: float) -> None:
     """Accuracy of the bins `which`, bool[B], as bars; mean confidence as points."""
-    bins, num = found.reliability, len(which)
+    num = len(which)
     confidence, accuracy = bins.confidence[which], bins.accuracy[which]
     lower, look = np.flatnonzero(which) / num, {"alpha": alpha, "zorder": 4}
     axes.bar(
@@ -106,9 +110,8 @@ def _draw_bins(axes: Any, found: Evaluation, which: np.ndarray, alpha: float) ->
     axes.plot(confidence, confidence, "o", color=_RED, markersize=3.5, **look)
 
 
-def _draw_sizes(axes: Any, found: Evaluation) -> None:
+def _draw_sizes(axes: Any, sizes: np.ndarray) -> None:
     """How many examples each bin has, by a bar on a logarithmic axis and a number."""
-    sizes = found.reliability.num_examples
     at, num = np.flatnonzero(sizes), len(sizes)
     axes.bar(at / num, sizes[at], 1 / num, align="edge", color="#c9cdd4", ec="white")
     for b in at:
@@ -131,8 +134,7 @@ def _short(number: int) -> str:
     return f"{number // 1000}k" if number < 1_000_000 else f"{number // 1_000_000}M"
 
 
-def _draw_rejection(axes: Any, found: Evaluation) -> None:
-    curve = found.rejection
+def _draw_rejection(axes: Any, curve: Rejection) -> None:
     percents = np.array(PERCENTS)
     accuracy = np.array([curve.at(each) for each in PERCENTS])
     few = max(1, len(curve.rejected) // 100)  # examples: their accuracy is noise

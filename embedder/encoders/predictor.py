@@ -6,28 +6,26 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from embedder.encoders.alignment import rotated_mean, rotations_to_first
+from embedder.base.limits import check_room
 from embedder.encoders.artefact import EncoderFile
 from embedder.encoders.networks.encoder import Encoder
 from embedder.encoders.networks.network import Model
 from embedder.encoders.outputs import (
     embed,
-    embed_replicas,
-    load_encoder,
-    network_outputs,
-    replica_outputs,
-    score_replicas,
-    scores,
+    embed_groups,
+    load_model,
+    output_groups,
+    score_groups,
     softmax,
 )
-from embedder.encoders.uncertainty import (
+from embedder.metrics.uncertainty import (
     EntropySplit,
     join_splits,
     log_likelihood,
     split_entropy,
 )
-from embedder.engine.replicas import stack_states
-from embedder.limits import check_room
+from embedder.training.replicas import stack_states
+from embedder.vectors.ensemble import nearest_orthogonal
 
 
 class Predictions(NamedTuple):
@@ -53,6 +51,11 @@ class Predictor(NamedTuple):
         """K."""
         return len(jax.tree.leaves(self.model)[0]) if self.has_replicas else 1
 
+    @property
+    def _num(self) -> int | None:
+        """As of `embed_groups`."""
+        return None if self.has_replicas else 1
+
     def predict(self, features: np.ndarray) -> EntropySplit:
         """Mean class probabilities and entropies; of one network its own, model 0."""
         groups = self._scores(features)
@@ -69,20 +72,20 @@ class Predictor(NamedTuple):
         labels: np.ndarray | None = None,
     ) -> tuple[Predictions, np.ndarray]:
         """`predict_labelled` and `vectors`, in one use of the network."""
-        function = replica_outputs if self.has_replicas else network_outputs
-        shape = len(features), self.encoder.network.vector_size
-        dtype = self.encoder.dtype
-        if rotations is not None:
-            dtype = np.result_type(dtype, rotations.dtype)
-        vectors = np.empty(shape, dtype)
+        encoder = self.encoder
+        kinds = [x.dtype for x in (encoder, rotations) if x is not None]
+        shape = len(features), encoder.network.vector_size
+        vectors = np.empty(shape, np.result_type(*kinds))
 
         def scores_of_groups() -> Iterator[np.ndarray]:
             start = 0
-            for found in function(self.encoder, self.model, features):
-                aligned = _aligned(np.asarray(found.embeddings), rotations)
+            for outputs in output_groups(encoder, self.model, features, self._num):
+                aligned = outputs.embeddings[0]
+                if rotations is not None:
+                    aligned = rotated_mean(outputs.embeddings, rotations)
                 vectors[start : start + len(aligned)] = aligned
                 start += len(aligned)
-                yield np.asarray(found.scores)
+                yield outputs.scores
 
         return _predictions(scores_of_groups(), labels), vectors
 
@@ -95,14 +98,14 @@ class Predictor(NamedTuple):
         """What aligns embeddings of replicas, [K, E, E]; None: one network."""
         if not self.has_replicas:
             return None
-        return rotations_to_first(embed_replicas(self.encoder, self.model, features))
+        return rotations_to_first(embed_groups(self.encoder, self.model, features))
 
     def vectors(self, features: np.ndarray, rotations: np.ndarray | None) -> np.ndarray:
         """Embeddings, [n, E]; of replicas the mean of those that `rotations` align."""
         if rotations is None:
             return embed(self.encoder, self.model, features)
-        groups = embed_replicas(self.encoder, self.model, features)
-        return np.concatenate([_aligned(each, rotations) for each in groups])
+        groups = embed_groups(self.encoder, self.model, features)
+        return np.concatenate([rotated_mean(each, rotations) for each in groups])
 
     def each_vectors(self, features: np.ndarray, rotations: np.ndarray) -> np.ndarray:
         """The embeddings by each replica, aligned by `rotations`, [K, n, E].
@@ -114,18 +117,16 @@ class Predictor(NamedTuple):
         shape = num, len(features), network.vector_size
         needed = int(np.prod(shape)) * self.encoder.dtype.itemsize
         check_room(needed, f"Embeddings of {num} networks take", "give fewer examples")
-        found, start = np.empty(shape, self.encoder.dtype), 0
-        for each in embed_replicas(self.encoder, self.model, features):
+        vectors, start = np.empty(shape, self.encoder.dtype), 0
+        for each in embed_groups(self.encoder, self.model, features):
             stop = start + each.shape[1]
-            np.matmul(each, rotations, out=found[:, start:stop])
+            np.matmul(each, rotations, out=vectors[:, start:stop])
             start = stop
-        return found
+        return vectors
 
     def _scores(self, features: np.ndarray) -> Iterator[np.ndarray]:
         """Scores of one group of examples after the other, [K, m, C]."""
-        if self.has_replicas:
-            return score_replicas(self.encoder, self.model, features)
-        return iter([scores(self.encoder, self.model, features)[np.newaxis]])
+        return score_groups(self.encoder, self.model, features, self._num)
 
 
 def _predictions(
@@ -136,21 +137,40 @@ def _predictions(
     for each in groups:
         splits.append(split_entropy(softmax(each)))
         if labels is not None:
-            own = labels[start : start + each.shape[1]]
-            logs.append(log_likelihood(each, own))
-            start += len(own)
+            group_labels = labels[start : start + each.shape[1]]
+            logs.append(log_likelihood(each, group_labels))
+            start += len(group_labels)
     return Predictions(join_splits(splits), np.concatenate(logs))
-
-
-def _aligned(embeddings: np.ndarray, rotations: np.ndarray | None) -> np.ndarray:
-    """The mean of those that `rotations` align, [m, E]; None: of one network."""
-    return embeddings[0] if rotations is None else rotated_mean(embeddings, rotations)
 
 
 def predictor_of(model: EncoderFile) -> Predictor:
     """The network or the replicas of an encoder file."""
-    networks = [load_encoder(model.network, each) for each in model.replicas]
-    if model.rotations is None:
-        return Predictor(*networks[0], has_replicas=False)
-    models = stack_states([model for _, model in networks])
-    return Predictor(networks[0][0], models, has_replicas=True)
+    models, has_replicas = model.models, model.rotations is not None
+    encoder, first = load_model(model.network, models[0])
+    return Predictor(
+        encoder, stack_states(models) if has_replicas else first, has_replicas
+    )
+
+
+def rotations_to_first(groups: Iterable[np.ndarray]) -> np.ndarray:
+    """The orthogonal R_k that minimise |U_k R_k - U_0|, [K, E, E] in the dtype of U.
+
+    The first is the identity. Orthogonal Procrustes: `nearest_orthogonal`.
+
+    Args:
+      groups: U [K, n, E], as groups of examples, [K, m, E] each; one or more.
+    """
+    products: np.ndarray | None = None
+    for each in groups:
+        product = (each.mT @ each[0]).astype(np.float64)
+        products = product if products is None else products + product
+        dtype = each.dtype
+    assert products is not None, "there are examples"
+    rotations = nearest_orthogonal(products).astype(dtype)
+    rotations[0] = np.eye(len(rotations[0]))
+    return rotations
+
+
+def rotated_mean(vectors: np.ndarray, rotations: np.ndarray) -> np.ndarray:
+    """The mean [n, E] over replicas of their vectors [K, n, E] by their rotations."""
+    return (vectors @ rotations).mean(axis=0)

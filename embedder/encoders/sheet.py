@@ -1,13 +1,17 @@
-"""A contact sheet: a picture with a row of images for each query."""
+"""A contact sheet: a picture with a row of images for each query, which may be new,
+and the images that are nearest to it."""
 
+from collections.abc import Container, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from embedder.disk.files import atomic_file, name_file_in_errors
-from embedder.errors import InputError, check_installed
-from embedder.terminal import shown
+from embedder.base.terminal import shown
+from embedder.data.examples.images import read_image
+from embedder.disk.files import IMAGES, atomic_file, name_file_in_errors
+from embedder.encoders.new_examples import read_examples
+from embedder.errors import InputError, InputNotFoundError, check_installed
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -47,15 +51,11 @@ def check_sheet(path: Path, num_rows: int, num_cells: int) -> None:
     check_installed("PIL", "`to` .png")
     if path.suffix.lower() != ".png":
         raise InputError(f"`to` must end in .png, got {path}.")
-    if _pixels(num_rows, num_cells) > _MAX_PIXELS:
+    if num_rows * _HEIGHT * (num_cells * _WIDTH + _GAP) > _MAX_PIXELS:
         raise InputError(
             f"`to` would have {num_rows} x {num_cells} images, more than "
             f"{_MAX_PIXELS >> 20} million pixels: give fewer WORDs or a smaller --topn."
         )
-
-
-def _pixels(num_rows: int, num_cells: int) -> int:
-    return num_rows * _HEIGHT * (num_cells * _WIDTH + _GAP)
 
 
 def write_sheet(rows: list[list[Cell]], path: Path) -> None:
@@ -146,3 +146,83 @@ def as_pixels(features: np.ndarray) -> np.ndarray | None:
         span = largest - least if largest > least else 1.0
         features = np.rint((values - least) / span * 255).astype(np.uint8)
     return np.broadcast_to(features, (*features.shape[:3], 3))
+
+
+class Nearest(NamedTuple):
+    """A query, and the examples nearest to it."""
+
+    query: str  # a key, or the path of an image
+    predicted: str | None
+    """The class of an image by the encoder, empty without labels; None: an example."""
+    neighbors: list[tuple[str, float]]  # keys and similarities
+
+
+def image_files(words: Sequence[str], keys: Container[str]) -> tuple[str, ...]:
+    """The words that are no keys of examples, but names of image files, each once.
+
+    Raises:
+      InputNotFoundError: there is no such file.
+    """
+    files = tuple(
+        dict.fromkeys(w for w in words if w not in keys and w.lower().endswith(IMAGES))
+    )
+    for each in files:
+        if not Path(each).exists():
+            raise InputNotFoundError(
+                f"{each!r} is neither the key of an example nor an image file."
+            )
+    return files
+
+
+def write_nearest(
+    run: Path, results: Sequence[Nearest], labels: dict[str, str], to: Path
+) -> int:
+    """Writes a sheet with a row for each query: it, and its nearest examples.
+
+    Args:
+      labels: texts under the images of examples, by key.
+
+    Returns:
+      Number of images.
+
+    Raises:
+      InputError: examples of the run are no images, or have changed; see `write_sheet`.
+      InputNotFoundError: they are gone.
+    """
+    num_cells = 1 + max(len(each.neighbors) for each in results)
+    check_sheet(to, len(results), num_cells)
+    config, examples = read_examples(run)
+    keys = {key for each in results for key, _ in each.neighbors}
+    keys |= {each.query for each in results if each.predicted is None}
+    rows = {key: i for i, key in enumerate(examples.keys) if key in keys}
+    shape, dtype = examples.features.shape[1:], examples.features.dtype
+    pixels = as_pixels(np.asarray(examples.features[[*rows.values()]]))
+    if pixels is None:
+        raise InputError(
+            f"`to` needs images: the examples of RUN {run} are {dtype}{list(shape)}."
+        )
+    image = dict(zip(rows, pixels, strict=True))
+    classes = {key: int(examples.labels[i]) for key, i in rows.items()}
+
+    def row(result: Nearest) -> list[Cell]:
+        query_class = None
+        if result.predicted is None:
+            query_class, label = classes[result.query], labels.get(result.query, "")
+            first = Cell(image[result.query], result.query, (label, "query"))
+        else:
+            mode: Literal["L", "RGB"] = "L" if len(shape) == 2 else "RGB"
+            query = as_pixels(read_image(Path(result.query), shape[:2], mode)[None])
+            assert query is not None, "images are read as images"
+            about = [f"predicted: {result.predicted}"] if result.predicted else []
+            first = Cell(query[0], result.query, (*about, "query"))
+        return [first, *(near(each, query_class) for each in result.neighbors)]
+
+    def near(example: tuple[str, float], query_class: int | None) -> Cell:
+        key, similarity = example
+        is_same = None if query_class is None else classes[key] == query_class
+        lines = labels.get(key, ""), f"{similarity:.3f}"
+        return Cell(image[key], key, lines, is_same)
+
+    cells = [row(each) for each in results]
+    write_sheet(cells, to)
+    return sum(map(len, cells))

@@ -1,30 +1,52 @@
 """Where a network starts: parameters of another encoder, by module, name and shape."""
 
-import collections
 import hashlib
 from pathlib import Path
 from typing import NamedTuple
 
-import jax
 import numpy as np
 
 from embedder.config import read_toml
-from embedder.disk.files import atomic_file
+from embedder.data.examples.examples import name_difference
+from embedder.disk.remote_run import copy_of_base
 from embedder.disk.urls import without_secrets
-from embedder.encoders.embedding import read_model
-from embedder.encoders.networks.network import CLASSES, Model
+from embedder.disk.workdir import Workdir
+from embedder.encoders.artefact import read_model
+from embedder.encoders.networks.network import (
+    CLASSES,
+    Model,
+    Network,
+    named_arrays,
+    named_model,
+)
 from embedder.errors import InputError
-from embedder.run.remote_run import copy_of_base
-from embedder.run.workdir import Workdir
 
 
 class Start(NamedTuple):
     """The encoder that a network starts from."""
 
+    network: Network
     model: Model
     shown: str  # what it was read from, for messages
     content: bytes  # of its file
-    classes: tuple[str, ...]
+    columns: tuple[str, ...] = ()  # names of its features; (): none
+
+    def for_columns(self, columns: tuple[str, ...]) -> "Start":
+        """This start for features of these names, whose order may be another.
+
+        Raises:
+          InputError: other features have names.
+        """
+        own = self.columns
+        if not columns or not own or columns == own:
+            return self
+        if difference := name_difference(own, columns):
+            raise InputError(
+                f"`init_from` {self.shown} was trained on other columns: the examples "
+                f"{difference}."
+            )
+        rows = [own.index(name) for name in columns]
+        return self._replace(model=self.network.with_features(self.model, rows))
 
     @property
     def facts(self) -> dict[str, str]:
@@ -37,9 +59,14 @@ class Start(NamedTuple):
         Raises:
           InputError: no module has all of its own here, or only the last layer.
         """
-        found = self._fitting_modules(model)
-        if not found or (found == {CLASSES} and len(model.params) > 1):
-            which = f" but `{CLASSES}`" if found else ""
+        matching = self._matching(model)
+        modules = {
+            module
+            for module, values in model.params.items()
+            if all(f"params/{module}/{name}" in matching for name in values)
+        }
+        if not modules or (modules == {CLASSES} and len(model.params) > 1):
+            which = f" but `{CLASSES}`" if modules else ""
             raise InputError(
                 f"`init_from` {self.shown} has no module with parameters of the same "
                 f"names and shapes as the network{which}: give the --network and "
@@ -49,44 +76,28 @@ class Start(NamedTuple):
     def into(self, model: Model) -> Model:
         """`model` with the parameters and averages that have the same module, name and
         shape here, in its dtypes."""
-
-        def started(path, first):
-            found = self._found(path, first)
-            return first if found is None else found.astype(first.dtype)
-
-        return jax.tree_util.tree_map_with_path(started, model)
+        matching = self._matching(model)
+        values = named_arrays(model)
+        for name, first in values.items():
+            if name in matching:
+                values[name] = np.asarray(matching[name]).astype(first.dtype)
+        return named_model(values)
 
     def coverage(self, model: Model) -> str:
         """How much of `model` starts here, as a line."""
-        num = sum(first.size for _, first in self._matching(model))
-        total = sum(leaf.size for leaf in jax.tree.leaves(model.params))
+        params = named_arrays(Model(model.params))
+        matching, total = self._matching(model), sum(x.size for x in params.values())
+        num = sum(x.size for name, x in params.items() if name in matching)
         return (
             f"start: {num} of {total} parameters are those of {self.shown}; the others "
             "are drawn"
         )
 
-    def _fitting_modules(self, model: Model) -> set[str]:
-        """The modules of `model` all of whose parameters start here."""
-        matching = collections.Counter(module for module, _ in self._matching(model))
-        return {m for m, num in matching.items() if num == len(model.params[m])}
-
-    def _matching(self, model: Model) -> list[tuple[str, np.ndarray]]:
-        """Module and first values of each parameter of `model` that starts here."""
-        leaves, _ = jax.tree_util.tree_flatten_with_path(model.params)
-        prefix = (jax.tree_util.GetAttrKey("params"),)
-        return [
-            (path[0].key, leaf)
-            for path, leaf in leaves
-            if self._found((*prefix, *path), leaf) is not None
-        ]
-
-    def _found(self, path, first) -> np.ndarray | None:
-        field, module, name = path[0].name, path[1].key, path[2].key
-        values = getattr(self.model, field).get(module, {})
-        found = values.get(name)
-        if found is None or np.shape(found) != first.shape:
-            return None
-        return np.asarray(found)
+    def _matching(self, model: Model) -> dict[str, np.ndarray]:
+        """The arrays that are here in the shapes that they have in `model`."""
+        shapes = {name: x.shape for name, x in named_arrays(model).items()}
+        arrays = named_arrays(self.model)
+        return {n: x for n, x in arrays.items() if np.shape(x) == shapes.get(n)}
 
 
 def read_start(
@@ -100,8 +111,10 @@ def read_start(
     """
     shown = without_secrets(source)
     path = copy_of_base(source, cache)
-    if run is not None and not path.exists() and _kept(run) == shown:
-        path = run.start
+    if run is not None and not path.exists() and run.is_started and run.start.exists():
+        config = read_toml(run.config)
+        if config.run.model == "encoder" and config.encoder.init_network == shown:
+            path = run.start
     model = read_model(path, "`init_from`")
     if model.rotations is not None:
         raise InputError(
@@ -109,20 +122,5 @@ def read_start(
             "one."
         )
     file = Workdir(path).model if path.is_dir() else path
-    arrays = model.network.to_model(model.arrays)
-    classes = tuple(map(str, model.classes))
-    return Start(arrays, shown, file.read_bytes(), classes)
-
-
-def write_start(run: Workdir, start: Start) -> None:
-    """Keeps the start in the run, which may move to another machine."""
-    with atomic_file(run.start) as part:
-        part.write_bytes(start.content)
-
-
-def _kept(run: Workdir) -> str | None:
-    """What the run of a workdir started from."""
-    if not (run.is_started and run.start.exists()):
-        return None
-    config = read_toml(run.config)
-    return config.encoder.init_network if config.run.model == "encoder" else None
+    content = file.read_bytes()
+    return Start(model.network, model.models[0], shown, content, model.columns)

@@ -1,25 +1,31 @@
-"""Exports of an encoder for other programs: its parameters, or the network as ONNX."""
+"""Exports of an encoder for other programs: parameters, or the network as ONNX or as
+StableHLO, which JAX loads and calls.
 
+The StableHLO file is that of `jax.export`, which later versions of JAX read, too:
+https://docs.jax.dev/en/latest/export/export.html#compatibility-guarantees
+"""
+
+import contextlib
 import json
 import logging
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 
 from embedder.disk.files import atomic_file, short_reason
-from embedder.encoders.artefact import EncoderFile
-from embedder.encoders.embedding import read_model
+from embedder.encoders.artefact import EncoderFile, read_model
 from embedder.encoders.networks.convolution import plain_convolutions
-from embedder.encoders.networks.network import Model
-from embedder.encoders.outputs import load_encoder
+from embedder.encoders.networks.network import named_arrays
+from embedder.encoders.outputs import load_model
 from embedder.encoders.predictor import predictor_of
-from embedder.engine.replicas import stack_states
 from embedder.errors import InputError, check_installed
+from embedder.training.replicas import stack_states
 from embedder.vectors.array_formats import save_arrays
 
 OUTPUTS = ("embeddings", "probabilities")
@@ -34,7 +40,8 @@ def export_parameters(run: Path, path: Path) -> int:
     The arrays of the .safetensors file are named module/name, as Haiku names them, with
     the moving averages of batch normalisation. Of K replicas they have K first, and
     `rotations` [K, E, E] align the embeddings. The metadata are texts of JSON:
-    `settings`, `classes`, `example_shape` and `example_dtype`.
+    `settings`, `classes`, `example_shape`, `example_dtype`, and `columns`, the names of
+    features that have some.
 
     Returns:
       Number of values of the parameters.
@@ -45,9 +52,9 @@ def export_parameters(run: Path, path: Path) -> int:
     if path.suffix.lower() != ".safetensors":
         raise InputError(f"`to` must end in .safetensors, got {path}.")
     model = read_model(run)
-    networks = [_named(model.network.to_model(each)) for each in model.replicas]
-    found = networks[0] if model.rotations is None else stack_states(networks)
-    arrays = {name: np.ascontiguousarray(array) for name, array in found.items()}
+    networks = [*map(named_arrays, model.models)]
+    named = networks[0] if model.rotations is None else stack_states(networks)
+    arrays = {n.partition("/")[2]: np.ascontiguousarray(x) for n, x in named.items()}
     num_values = sum(array.size for array in arrays.values())
     if model.rotations is not None:
         arrays["rotations"] = model.rotations
@@ -75,34 +82,23 @@ def export_onnx(run: Path, path: Path) -> None:
         part.write_bytes(content)
 
 
-def _named(model: Model) -> dict[str, np.ndarray]:
-    """The arrays of a model by module/name."""
-    return {
-        f"{module}/{name}": np.asarray(array)
-        for tree in model
-        for module, named in tree.items()
-        for name, array in named.items()
-    }
-
-
 def _metadata(model: EncoderFile) -> dict[str, str]:
-    values = {
+    values: dict[str, Any] = {
         "settings": model.settings,
         "classes": [str(name) for name in model.classes],
         "example_shape": model.example_shape,
         "example_dtype": model.example_dtype,
     }
-    return {
-        name: json.dumps(value, default=np.generic.item)
-        for name, value in values.items()
-    }
+    if model.columns:
+        values["columns"] = model.columns
+    return {n: json.dumps(x, default=np.generic.item) for n, x in values.items()}
 
 
-def forward(model: EncoderFile) -> Callable[[jax.Array], tuple[jax.Array, jax.Array]]:
+def forward(model: EncoderFile) -> Callable[[jax.Array], tuple[jax.Array, ...]]:
     """Features to `OUTPUTS`, by the one network or by all replicas."""
-    networks = [load_encoder(model.network, each) for each in model.replicas]
+    networks = [load_model(model.network, each) for each in model.models]
 
-    def forward(x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def forward(x: jax.Array) -> tuple[jax.Array, ...]:
         # The form for CPUs is that of training: converters do not know its parts.
         with plain_convolutions():
             vectors = [encoder.embed(own, x) for encoder, own in networks]
@@ -111,9 +107,7 @@ def forward(model: EncoderFile) -> Callable[[jax.Array], tuple[jax.Array, jax.Ar
             pairs = zip(vectors, model.rotations, strict=True)
             vectors = [jnp.matmul(v, r, precision="highest") for v, r in pairs]
         shares = [jax.nn.softmax(each) for each in scores]
-        return sum(vectors[1:], vectors[0]) / len(networks), (
-            sum(shares[1:], shares[0]) / len(networks)
-        )
+        return tuple(sum(x[1:], x[0]) / len(x) for x in (vectors, shares))
 
     return forward
 
@@ -132,12 +126,11 @@ def _converted(run: Path, model: EncoderFile) -> bytes:
     is_float64 = model.settings["dtype"] == "float64"
     shape: Any = ("n", *model.example_shape)
     try:
-        with warnings.catch_warnings(), jax.enable_x64(is_float64):
-            warnings.simplefilter("ignore")
+        with _refused(run, "converted to ONNX"), jax.enable_x64(is_float64):
             from jax2onnx import to_onnx
             from onnx.helper import set_model_props
 
-            found = to_onnx(
+            converted = to_onnx(
                 forward(model),
                 [jax.ShapeDtypeStruct(shape, input_dtype(model))],
                 model_name="encoder",
@@ -145,14 +138,23 @@ def _converted(run: Path, model: EncoderFile) -> bytes:
                 input_names=["features"],
                 output_names=OUTPUTS,
             )
-            set_model_props(found, _metadata(model))
-            return found.SerializeToString()
-    except Exception as error:  # a network that it does not know raises anything
-        raise InputError(
-            f"RUN {run} cannot be converted to ONNX: {short_reason(error)}."
-        ) from error
+            set_model_props(converted, _metadata(model))
+            return converted.SerializeToString()
     finally:
         log.setLevel(level)
+
+
+@contextlib.contextmanager
+def _refused(run: Path, what: str) -> Iterator[None]:
+    """Raises InputError for any error: converters raise anything for a network that
+    they do not know. Their warnings are ignored."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    except Exception as error:
+        reason = short_reason(error)
+        raise InputError(f"RUN {run} cannot be {what}: {reason}.") from error
 
 
 def check_outputs(
@@ -178,8 +180,8 @@ def check_outputs(
         features = x if dtype == "uint8" else (x / 255).astype(dtype)
         vectors = predictor.vectors(features, model.rotations)
         expected = vectors, predictor.predict(features).probabilities
-        found = outputs(features)
-        for name, own, other in zip(OUTPUTS, expected, found, strict=False):
+        others = outputs(features)
+        for name, own, other in zip(OUTPUTS, expected, others, strict=False):
             limit = _TOLERANCE * max(1.0, float(np.abs(own).max()))
             if own.shape != other.shape or not (np.abs(own - other) <= limit).all():
                 raise InputError(
@@ -193,10 +195,36 @@ def _run_onnx(run: Path, content: bytes, features: np.ndarray) -> list[np.ndarra
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # errors
-    try:
+    with _refused(run, "written as ONNX"):
         session = onnxruntime.InferenceSession(content, options)
         return session.run([*OUTPUTS], {"features": features})
-    except Exception as error:
-        raise InputError(
-            f"RUN {run} cannot be written as ONNX: {short_reason(error)}."
-        ) from error
+
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+"""Devices on which the file can be called."""
+
+
+def export_stablehlo(run: Path, path: Path) -> None:
+    """Writes the embeddings of a run's network, or an encoder file's, atomically.
+
+    The file is a function of features [n, ...] for any n, u8 if the examples are, else
+    in the dtype of the encoder; it returns the embeddings [n, E], of replicas the
+    means. It is called, and compared.
+
+    Raises:
+      InputError: JAX cannot export the network, or the file computes something else; or
+        see `read_model`.
+    """
+    model = read_model(run)
+    outputs = forward(model)
+    with jax.enable_x64(model.settings["dtype"] == "float64"):
+        (n,) = jax.export.symbolic_shape("n")
+        shape = n, *model.example_shape
+        features = jax.ShapeDtypeStruct(shape, input_dtype(model))
+        embed = jax.export.export(jax.jit(lambda x: outputs(x)[0]), platforms=PLATFORMS)
+        with _refused(run, "exported as StableHLO"):
+            content = bytes(embed(features).serialize())
+        exported = jax.export.deserialize(bytearray(content))
+        check_outputs(run, model, lambda x: [np.asarray(exported.call(x))], "StableHLO")
+    with atomic_file(path) as part:
+        part.write_bytes(content)

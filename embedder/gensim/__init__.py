@@ -4,7 +4,7 @@ A program of gensim changes one import, `from embedder.gensim import Word2Vec`, 
 `python -m embedder.gensim script.py`. gensim itself is not needed.
 
 Arguments, defaults, errors and log lines are those of gensim 4.4, logged to the loggers
-of gensim's names. `migration/docs/from-gensim.md` says what differs. The package uses
+of gensim's names. `docs/how-to/move-from-gensim.md` says what differs. The package uses
 the public names of `embedder` alone.
 """
 
@@ -29,8 +29,8 @@ from embedder.gensim.phrase_scores import (
     original_scorer,
 )
 from embedder.gensim.phrases import FrozenPhrases, Phraser, Phrases
-from embedder.gensim.rules import RULE_DEFAULT, RULE_DISCARD, RULE_KEEP
 from embedder.gensim.texts import simple_preprocess
+from embedder.gensim.vocabulary import RULE_DEFAULT, RULE_DISCARD, RULE_KEEP
 from embedder.gensim.word2vec import Word2Vec
 
 __all__ = [

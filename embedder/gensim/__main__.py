@@ -11,7 +11,8 @@ import runpy
 import sys
 
 from embedder.gensim.drop_in import swap_in
-from embedder.gensim.pickles import TRUST
+from embedder.gensim.saving import TRUST
+from embedder.gensim.swapping import swap_in_children
 
 _USAGE = "usage: python -m embedder.gensim [--trust] script.py [ARGUMENTS] or -m MODULE"
 
@@ -32,6 +33,7 @@ def main(arguments: list[str]) -> int:
     if is_trusting:
         os.environ[TRUST] = "1"  # also of processes that the program starts
     swap_in()
+    swap_in_children()
     sys.argv = words
     if is_module:
         runpy.run_module(program, run_name="__main__", alter_sys=True)

@@ -1,6 +1,7 @@
 """Sentences of text files, one list of words each; they can be read again and again."""
 
 import bz2
+import contextlib
 import gzip
 import itertools
 import logging
@@ -21,9 +22,22 @@ _READ_BYTES = 2**16
 _log = logging.getLogger("gensim.models.word2vec")
 
 
+def local_path(path: str | os.PathLike[str]) -> str:
+    """The path that a program gives, which as in gensim may have `file://` and ~."""
+    return os.path.expanduser(os.fspath(path).removeprefix("file://"))
+
+
 def open_file(path: str | os.PathLike[str], mode: str = "rb", **options: Any) -> IO:
-    """A local file, decompressed or compressed by its ending: .gz, .bz2 or .xz."""
-    opener = _OPENERS.get(Path(path).suffix.lower(), open)
+    """A local file, decompressed or compressed by its ending: .gz, .bz2 or .xz.
+
+    Raises:
+      ValueError: it ends in .zst.
+    """
+    path = local_path(path)
+    ending = Path(path).suffix.lower()
+    if ending == ".zst":
+        raise ValueError(f"{path} is of zstd: give a file that is .gz or not packed.")
+    opener = _OPENERS.get(ending, open)
     if opener is not open and "b" not in mode:
         mode += "t"
     return opener(path, mode, **options)
@@ -56,15 +70,13 @@ class LineSentence:
         self.limit = limit
 
     def __iter__(self) -> Iterator[list[str]]:
+        opened: Any = contextlib.nullcontext(self.source)
         if hasattr(self.source, "seek"):
             self.source.seek(0)
-            yield from self._sentences(self.source)
         else:
-            with open_file(self.source) as file:
-                yield from self._sentences(file)
-
-    def _sentences(self, lines: Iterable[bytes | str]) -> Iterator[list[str]]:
-        yield from _cut_lines(lines, self.max_sentence_length, self.limit)
+            opened = open_file(self.source)
+        with opened as file:
+            yield from _cut_lines(file, self.max_sentence_length, self.limit)
 
 
 class PathLineSentences:
@@ -120,9 +132,7 @@ class Text8Corpus:
                 while len(words) >= size:
                     yield words[:size]
                     words = words[size:]
-        words += to_unicode(rest).split()
-        for start in range(0, len(words), size):
-            yield words[start : start + size]
+        yield from _pieces(words + to_unicode(rest).split(), size)
 
 
 class BrownCorpus:
@@ -151,6 +161,8 @@ def _cut_lines(
     lines: Iterable[bytes | str], size: int, limit: int | None
 ) -> Iterator[list[str]]:
     for line in itertools.islice(lines, limit):
-        words = to_unicode(line).split()
-        for start in range(0, len(words), size):
-            yield words[start : start + size]
+        yield from _pieces(to_unicode(line).split(), size)
+
+
+def _pieces(words: list[str], size: int) -> Iterator[list[str]]:
+    return (words[start : start + size] for start in range(0, len(words), size))

@@ -4,16 +4,16 @@ The model's own arrays are the state: each epoch starts from them, so a callback
 change them.
 """
 
+import contextlib
 import itertools
 import logging
 import time
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from embedder.gensim import progress
 from embedder.gensim.corpora import LineSentence, PathLineSentences, Text8Corpus
 from embedder.gensim.rows import row_factors
 from embedder.gensim.vocabulary import keep_shares, threshold
@@ -32,7 +32,7 @@ _MOVE = 0.4
 """The largest sum of steps by which other tokens move a row in an update, on average.
 
 Where few words make most of a corpus an update of a block would move rows too far at
-once, so an epoch becomes several passes at a part of the rate; see `_num_passes`.
+once, so an epoch becomes several passes at a part of the rate; see `_updates`.
 """
 _OWN_MOVE = 0.6
 """The same of the steps by which a token moves its own row, where they are above 1."""
@@ -43,6 +43,7 @@ _FEW_PASSES = 3  # take about as long as gensim's epoch, or less
 _MOST_WORDS = 10_000_000  # that the passes of an epoch read; up to three read 30 M
 _MOST_BLOCKS = 8  # of an update in few passes: more than one keeps all threads busy
 _BLOCK = 64  # tokens, of an update of a small corpus
+_FIRST_REPORT = 1.0  # seconds, whatever `report_delay` is
 _WIDEST = 127
 """The largest window of the trainer; more is cut, as contexts are in one block."""
 
@@ -71,6 +72,27 @@ class Totals(NamedTuple):
     words: int | None
 
 
+@contextlib.contextmanager
+def _warning_once() -> Iterator[None]:
+    """Within the body the trainer logs each warning once, not in each epoch."""
+    log = logging.getLogger("embedder.training.epochs")
+    seen = set()
+
+    def is_new(record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING:
+            return True
+        is_first = record.msg not in seen
+        seen.add(record.msg)
+        return is_first
+
+    log.addFilter(is_new)
+    try:
+        yield
+    finally:
+        log.removeFilter(is_new)
+
+
+@_warning_once()
 def train(
     model: Any,
     corpus: Iterable[Any],
@@ -80,24 +102,14 @@ def train(
     report_delay: float,
 ) -> tuple[int, int]:
     """Trains `model.epochs` epochs; returns trained words, and words read, of all."""
-    _warn_of_window(model)
-    reports = progress.Reports(
-        report_delay, "examples" if totals.examples else "words", -1 if is_file else 0
-    )
-    with progress.once():
-        return _train(model, corpus, totals, callbacks, is_file, reports)
-
-
-def _train(
-    model: Any,
-    corpus: Iterable[Any],
-    totals: Totals,
-    callbacks: Iterable[Any],
-    is_file: bool,
-    reports: progress.Reports,
-) -> tuple[int, int]:
+    if model.window > _WIDEST:
+        _log.warning(
+            "window=%i is trained as %i: contexts are within blocks of %i words.",
+            *(model.window, _WIDEST, _BLOCK),
+        )
     first = model.epochs_trained
     schedule = range(first, first + model.epochs)
+    unit = "examples" if totals.examples else "words"
     read: _Read | None = None
     num_trained = num_raw = 0
     for number, epoch in enumerate(schedule):
@@ -112,10 +124,16 @@ def _train(
                 "provide a corpus that offers restartable iteration = an iterable)."
             )
         jobs = None if is_file else model.batch_words
-        report = _reporter(model, read, reports, number)
+        report = _reporter(
+            model, read, number, report_delay, unit, -1 if is_file else 0
+        )
         trained = _train_epoch(model, read, epoch, schedule, jobs, report)
         seconds = time.perf_counter() - started
-        _log_epoch(number, read, trained, seconds)
+        _log.info(
+            "EPOCH %i: training on %i raw words (%i effective words) took %.1fs, %.0f "
+            "effective words/s",
+            *(number, len(read.ids), trained, seconds, trained / max(seconds, 1e-9)),
+        )
         if not is_file:
             _log_differences(number, read, totals)
         model.total_train_time += seconds
@@ -126,15 +144,37 @@ def _train(
 
 
 def _reporter(
-    model: Any, read: _Read, reports: progress.Reports, number: int
+    model: Any, read: _Read, number: int, delay: float, unit: str, num_queued: int
 ) -> Callable[[Any], None]:
-    """Logs the progress of epoch `number` of a call of `train`."""
+    """A function that logs the progress of an epoch from the status of a training.
+
+    Args:
+      number: of the epoch, in this call of `train`.
+      delay: seconds between lines; the first comes after `_FIRST_REPORT` seconds.
+      unit: examples or words.
+      num_queued: -1: gensim has no queue for a file.
+    """
     counts = model.wv.expandos["count"]
     total = max(int(counts.sum()), 1)
-    kept = (counts * keep_shares(counts, model.sample, total)).sum() / total
-    kept *= np.count_nonzero(read.ids >= 0)
-    share = 1 / model.epochs
-    return progress.reporter(reports, number, kept, number * share, share)
+    effective = (counts * keep_shares(counts, model.sample, total)).sum() / total
+    effective *= np.count_nonzero(read.ids >= 0)
+    size = 1 / model.epochs
+    began, due = time.perf_counter(), _FIRST_REPORT
+
+    def report(status: Any) -> None:
+        nonlocal due
+        seconds = time.perf_counter() - began
+        if seconds < due or status.is_epoch_end:
+            return
+        due = seconds + delay
+        done = (status.progress - number * size) / size
+        _log.info(
+            "EPOCH %i - PROGRESS: at %.2f%% %s, %.0f words/s, in_qsize %i, out_qsize "
+            "%i",
+            *(number, 100 * done, unit, done * effective / seconds, num_queued, 0),
+        )
+
+    return report
 
 
 def _train_epoch(
@@ -147,22 +187,29 @@ def _train_epoch(
 ) -> int:
     """Trains one epoch; returns the number of words that subsampling keeps."""
     vectors, num_rows = model.wv, _num_rows(model)
-    read = _of_rows(read, num_rows, len(vectors.vectors))
+    if num_rows < len(vectors.vectors):  # other keys have no row to train
+        ids = np.where(read.ids < num_rows, read.ids, np.int32(-1))
+        read = read._replace(ids=ids)
     counts = vectors.expandos["count"][:num_rows].astype(np.int64)
     names = output_tables(model)
     outputs = [getattr(model, name) for name in names]
     input_table = np.ascontiguousarray(vectors.vectors[:num_rows], np.float32)
     output = np.concatenate(outputs) if len(outputs) > 1 else outputs[0]
     output = np.ascontiguousarray(output, np.float32)
-    num = _num_passes(model, counts, len(read.ids), read.lengths)
-    lag = _lag(len(read.ids), schedule, batch_words)
-    trainer = _trainer(model, counts, num, lag, read)
+    updates = _updates(model, counts, read)
+    num, num_words = updates.passes, len(read.ids)
+    lag = 0.0  # of gensim's rate behind the words, as a share of all epochs
+    if batch_words is not None and num_words:  # from a file it follows each sentence
+        lag = min(batch_words / num_words, 1.0) / 2 / len(schedule)
+    trainer = _trainer(model, counts, updates, lag)
     done = trainer.train_epochs(
         (input_table, output, counts, row_factors(vectors)[:num_rows]),
         read,
         range(epoch * num, (epoch + 1) * num),
         range(schedule.start * num, schedule.stop * num),
-        shrink_windows=_shrinks(model),
+        # Of a window that is cut, most draws from 1 to it are beyond a block: from
+        # twice the largest on, all contexts are nearer than draws up to the largest.
+        shrink_windows=model.shrink_windows and model.window <= 2 * _WIDEST,
         subwords=_subwords(vectors),
         on_status=on_status,
     )
@@ -183,7 +230,9 @@ def _train_epoch(
     model.loss_history.append(done.loss)
     if model.compute_loss:
         model.running_training_loss += done.loss * done.num_terms
-    model.min_alpha_yet_reached = _alpha_after(model, epoch, schedule)
+    progress = (epoch + 1 - schedule.start) / len(schedule)
+    alpha = model.alpha - (model.alpha - model.min_alpha) * progress
+    model.min_alpha_yet_reached = max(model.min_alpha, alpha)
     return done.num_tokens
 
 
@@ -194,21 +243,14 @@ def _num_rows(model: Any) -> int:
       RuntimeError: there are tables for other keys.
     """
     vectors, name = model.wv, output_tables(model)[0]
-    num, found = len(vectors.vectors), len(getattr(model, name))
+    num, num_rows = len(vectors.vectors), len(getattr(model, name))
     is_made_of_rows = hasattr(vectors, "vectors_vocab")
-    if found > num or (found < num and is_made_of_rows):
+    if num_rows > num or (num_rows < num and is_made_of_rows):
         raise RuntimeError(
-            f"`wv` has {num} keys and `{name}` {found} rows: add words by "
+            f"`wv` has {num} keys and `{name}` {num_rows} rows: add words by "
             "build_vocab(update=True), which makes rows for both."
         )
-    return found
-
-
-def _of_rows(read: _Read, num_rows: int, num_keys: int) -> _Read:
-    """A corpus without the keys that have no row to train, if there are any."""
-    if num_rows == num_keys:
-        return read
-    return read._replace(ids=np.where(read.ids < num_rows, read.ids, np.int32(-1)))
+    return num_rows
 
 
 def _subwords(vectors: Any) -> tuple[list[str], np.ndarray, np.ndarray] | None:
@@ -234,77 +276,60 @@ def _ngrams(vectors: Any) -> dict[str, Any]:
     return {"subwords": (max(vectors.min_n, 1), vectors.max_n), "buckets": bucket}
 
 
-def _num_passes(
-    model: Any, counts: np.ndarray, num_words: int, lengths: np.ndarray | None = None
-) -> int:
-    """Passes of an epoch, each with this part of the rate; 1 for all but few words.
+class _Updates(NamedTuple):
+    """How an epoch is divided into updates; None: as the trainer does."""
+
+    passes: int  # of an epoch, each with this part of the rate
+    blocks: int | None  # of an update
+    cap: float | None  # terms of which an update applies at most as many to a row
+
+
+def _updates(model: Any, counts: np.ndarray, read: _Read) -> _Updates:
+    """One pass an epoch for all but few words.
 
     A token of skip-gram has n contexts, which move its own input row by alpha n (1 +
     negative) steps of length 1 in one update; gensim makes them one after another. A
     block of T tokens has T n pairs: each moves the row of word i with the probability
     f_i, or as noise negative q_i; so a row of a token moves by alpha T n
     sum_i f_i (f_i + negative q_i) for all tokens of the block.
-    """
-    if not num_words:
-        return 1
-    moves = [_passes_for_others(model, counts, lengths)]
-    shares = _kept_shares(model, counts)
-    own = _rate(model) * model.alpha * _own_terms(model, shares, lengths)
-    if own > 1:  # the defaults for texts are below
-        moves.append(own / _OWN_MOVE)
-    few = min(_FEW_PASSES, _FEW_PASSES * _MOST_WORDS // num_words)
-    most = min(_MOST_PASSES, max(_MOST_WORDS // num_words, few))
-    return int(np.clip(np.ceil(max(moves)), 1, max(most, 1)))
 
-
-def _passes_for_others(
-    model: Any, counts: np.ndarray, lengths: np.ndarray | None = None
-) -> float:
-    """How many passes an epoch needs for what other tokens of a block move a row by."""
-    shares = _kept_shares(model, counts)
-    noise = np.maximum(counts, 1) ** float(model.ns_exponent)
-    noise /= noise.sum()
-    pairs = _BLOCK * _num_pairs(model, lengths)
-    touched = (shares * (shares + model.negative * noise)).sum()
-    return float(_rate(model) * model.alpha * pairs * touched / _MOVE)
-
-
-def _num_blocks(
-    model: Any, counts: np.ndarray, num_words: int, passes: int, lengths: np.ndarray
-) -> int | None:
-    """Blocks of an update; None: the trainer's.
-
-    In passes one. Where an epoch is too long for more than `_FEW_PASSES`, as many as
-    these allow for what other tokens move a row by.
-    """
-    if passes == 1:
-        return None
-    if _MOST_WORDS // num_words > _FEW_PASSES:
-        return 1
-    needed = _passes_for_others(model, counts, lengths)
-    return int(np.clip(passes / needed, 1, _MOST_BLOCKS))
-
-
-def _cap(
-    model: Any, counts: np.ndarray, passes: int, lengths: np.ndarray | None = None
-) -> float | None:
-    """Terms of which an update applies at most as many to a row; None: the trainer's.
+    In passes an update has one block. Where an epoch is too long for more than
+    `_FEW_PASSES`, it has as many as these allow for what other tokens move a row by.
 
     In passes all terms of one token are applied, and of skip-gram all that move a row
     by up to 1.6 steps: few words are in a block so often that the largest limit of the
     trainer would drop some. Of hierarchical softmax each pair of a block, of CBOW
     each token, moves the root: at most by .4.
     """
+    num_words = len(read.ids)
+    if not num_words:
+        return _Updates(1, None, None)
+    shares, pairs = _kept_shares(model, counts), _num_pairs(model, read.lengths)
+    noise = np.maximum(counts, 1) ** float(model.ns_exponent)
+    noise /= noise.sum()
+    touched = (shares * (shares + model.negative * noise)).sum()
+    rate = _rate(model) * model.alpha
+    by_others = float(rate * (_BLOCK * pairs) * touched / _MOVE)
+    # A path of hierarchical softmax has as many terms as a Huffman code has bits.
+    bits = -(shares * np.log2(shares)).sum() if model.hs else 0.0
+    own_terms = float(pairs * ((1 + model.negative if model.negative else 0) + bits))
+    moves = [by_others]
+    if rate * own_terms > 1:  # the defaults for texts are below
+        moves.append(rate * own_terms / _OWN_MOVE)
+    few = min(_FEW_PASSES, _FEW_PASSES * _MOST_WORDS // num_words)
+    most = min(_MOST_PASSES, max(_MOST_WORDS // num_words, few))
+    passes = int(np.clip(np.ceil(max(moves)), 1, max(most, 1)))
     if passes == 1:
-        return None
+        return _Updates(1, None, None)
+    blocks = 1
+    if _MOST_WORDS // num_words <= _FEW_PASSES:
+        blocks = int(np.clip(passes / by_others, 1, _MOST_BLOCKS))
     if model.hs:
-        return _MOVE * passes / model.alpha / _rate(model)
-    if not _has_pairs(model):
-        return None
-    most = _own_terms(model, _kept_shares(model, counts), lengths)
+        return _Updates(passes, blocks, _MOVE * passes / model.alpha / _rate(model))
     if model.sg:
-        most = max(most, _LIMIT * passes / model.alpha)
-    return most if most > _LARGEST_CAP else None
+        own_terms = max(own_terms, _LIMIT * passes / model.alpha)
+    is_above = _has_pairs(model) and own_terms > _LARGEST_CAP
+    return _Updates(passes, blocks, own_terms if is_above else None)
 
 
 def _kept_shares(model: Any, counts: np.ndarray) -> np.ndarray:
@@ -317,7 +342,7 @@ def _kept_shares(model: Any, counts: np.ndarray) -> np.ndarray:
     return shares
 
 
-def _num_pairs(model: Any, lengths: np.ndarray | None = None) -> float:
+def _num_pairs(model: Any, lengths: np.ndarray) -> float:
     """Pairs of a token; of CBOW, which has one mean of its contexts, 1. Of sums each
     context has the gradient of a pair.
 
@@ -327,7 +352,7 @@ def _num_pairs(model: Any, lengths: np.ndarray | None = None) -> float:
         return 1
     if model.window <= _WIDEST:
         return model.window + 1 if model.shrink_windows else 2 * model.window
-    if lengths is None or not lengths.any():
+    if not lengths.any():
         return _BLOCK - 1
     cut = np.minimum(lengths, _BLOCK)
     return max(1.0, float((cut * (cut - 1)).sum() / cut.sum()))
@@ -338,55 +363,8 @@ def _has_pairs(model: Any) -> bool:
     return bool(model.sg or not model.cbow_mean)
 
 
-def _shrinks(model: Any) -> bool:
-    """Whether the trainer draws windows.
-
-    Of a window that is cut, most draws from 1 to it are beyond a block: from twice the
-    largest on, all contexts are nearer to them than draws from 1 to the largest.
-    """
-    return model.shrink_windows and model.window <= 2 * _WIDEST
-
-
-def _warn_of_window(model: Any) -> None:
-    if model.window > _WIDEST:
-        _log.warning(
-            "window=%i is trained as %i: contexts are within blocks of %i words.",
-            *(model.window, _WIDEST, _BLOCK),
-        )
-
-
-def _own_terms(
-    model: Any, shares: np.ndarray, lengths: np.ndarray | None = None
-) -> float:
-    """Terms of the loss in which the input row of a token is, by its own pairs.
-
-    A path of hierarchical softmax has as many as a Huffman code has bits: the entropy.
-    """
-    bits = -(shares * np.log2(shares)).sum() if model.hs else 0.0
-    sampled = 1 + model.negative if model.negative else 0
-    return float(_num_pairs(model, lengths) * (sampled + bits))
-
-
-def _lag(num_words: int, schedule: range, batch_words: int | None) -> float:
-    """How far gensim's rate lags behind the words, as a share of all epochs.
-
-    A job of `batch_words` words has the rate of its first word. From a file, None, the
-    rate follows each sentence.
-    """
-    if batch_words is None or not num_words:
-        return 0.0
-    return min(batch_words / num_words, 1.0) / 2 / len(schedule)
-
-
 def _rate(model: Any) -> int:
     return 1 if _has_pairs(model) else CBOW_RATE
-
-
-def _seed(model: Any) -> int:
-    """The seed of the draws; None: another one in each epoch."""
-    if model.seed is None:
-        return int(np.random.default_rng().integers(2**31))
-    return int(model.seed)
 
 
 def _sample(model: Any, counts: np.ndarray) -> float:
@@ -396,13 +374,19 @@ def _sample(model: Any, counts: np.ndarray) -> float:
 
 
 def _trainer(
-    model: Any, counts: np.ndarray, passes: int, lag: float, read: _Read
+    model: Any, counts: np.ndarray, updates: _Updates, lag: float
 ) -> "EmbeddingTrainer":
-    """The trainer with the settings of a model, of `passes` an epoch."""
+    """The trainer with the settings of a model."""
     from embedder import EmbeddingTrainer  # loads JAX, which vectors do not need
 
-    alpha = max(model.alpha, model.min_alpha)
+    alpha, rate = max(model.alpha, model.min_alpha), _rate(model)
     later = (alpha - model.min_alpha) * lag
+    if alpha <= 0:
+        raise ValueError(f"`alpha` must be a number > 0, got {model.alpha}.")
+    if model.min_alpha < 0:
+        raise ValueError(f"`min_alpha` must be a number >= 0, got {model.min_alpha}.")
+    another = np.random.default_rng().integers(2**31)  # in each epoch
+    seed = another if model.seed is None else model.seed
     return EmbeddingTrainer(
         **_ngrams(model.wv),
         architecture="skipgram" if model.sg else "cbow",
@@ -414,22 +398,14 @@ def _trainer(
         min_count=1,
         sample=float(_sample(model, counts)),
         ns_exponent=float(model.ns_exponent),
-        alpha=(alpha + later) * _rate(model) / passes,
-        min_alpha=(model.min_alpha + later) * _rate(model) / passes,
+        alpha=(alpha + later) * rate / updates.passes,
+        min_alpha=(model.min_alpha + later) * rate / updates.passes,
         epochs=model.epochs,
-        seed=_seed(model),
+        seed=int(seed),
         workers=max(model.workers, 1),
-        blocks_per_update=_num_blocks(
-            model, counts, len(read.ids), passes, read.lengths
-        ),
-        cap=_cap(model, counts, passes, read.lengths),
+        blocks_per_update=updates.blocks,
+        cap=updates.cap,
     )
-
-
-def _alpha_after(model: Any, epoch: int, schedule: range) -> float:
-    progress = (epoch + 1 - schedule.start) / len(schedule)
-    alpha = model.alpha - (model.alpha - model.min_alpha) * progress
-    return max(model.min_alpha, alpha)
 
 
 def _with_values(array: np.ndarray, values: np.ndarray) -> np.ndarray:
@@ -445,32 +421,23 @@ def _with_values(array: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 def _read(corpus: Iterable[Any], ids: dict[Any, int]) -> _Read:
     """A corpus as ids."""
-    found, lengths = array("i"), array("q")
+    rows, lengths = array("i"), array("q")
     unknown = itertools.repeat(-1)
     for sentence in corpus:
-        before = len(found)
-        found.extend(map(ids.get, sentence, unknown))
-        lengths.append(len(found) - before)
-    return _Read(np.array(found, np.int32), np.array(lengths, np.int64))
-
-
-def _log_epoch(number: int, read: _Read, trained: int, seconds: float) -> None:
-    _log.info(
-        "EPOCH %i: training on %i raw words (%i effective words) took %.1fs, %.0f "
-        "effective words/s",
-        *(number, len(read.ids), trained, seconds, trained / max(seconds, 1e-9)),
-    )
+        before = len(rows)
+        rows.extend(map(ids.get, sentence, unknown))
+        lengths.append(len(rows) - before)
+    return _Read(np.array(rows, np.int32), np.array(lengths, np.int64))
 
 
 def _log_differences(number: int, read: _Read, totals: Totals) -> None:
     """Warns of a corpus that is not as long as was said."""
-    if totals.examples and totals.examples != len(read.lengths):
-        _log.warning(
-            "EPOCH %i: supplied example count (%i) did not equal expected count (%i)",
-            *(number, len(read.lengths), totals.examples),
-        )
-    if totals.words and totals.words != len(read.ids):
-        _log.warning(
-            "EPOCH %i: supplied raw word count (%i) did not equal expected count (%i)",
-            *(number, len(read.ids), totals.words),
-        )
+    for what, supplied, expected in (
+        ("example", len(read.lengths), totals.examples),
+        ("raw word", len(read.ids), totals.words),
+    ):
+        if expected and expected != supplied:
+            _log.warning(
+                "EPOCH %i: supplied %s count (%i) did not equal expected count (%i)",
+                *(number, what, supplied, expected),
+            )

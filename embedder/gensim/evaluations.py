@@ -1,4 +1,4 @@
-"""Scores of `KeyedVectors` on similarity sets and analogies, with gensim's rules."""
+"""Methods of `KeyedVectors`: scores on pairs and analogies, by gensim's rules."""
 
 import itertools
 import logging
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embedder.gensim.corpora import open_file, to_unicode
-from embedder.gensim.similar import best
+from embedder.gensim.similar import best, cosine
 
 _AT_ONCE = 256  # questions
 _log = logging.getLogger("gensim.models.keyedvectors")
@@ -20,34 +20,38 @@ class _Question(NamedTuple):
     is_known: bool
 
 
-def known_words(
+def _known_words(
     vectors: Any, restrict_vocab: int | None, case_insensitive: bool
 ) -> dict[str, int]:
     """The first keys and their rows; of keys that differ in case the first."""
-    found: dict[str, int] = {}
+    rows: dict[str, int] = {}
     for key in vectors.index_to_key[:restrict_vocab]:
         text = key.upper() if case_insensitive else key
-        found.setdefault(text, vectors.get_index(key))
-    return found
+        rows.setdefault(text, vectors.get_index(key))
+    return rows
 
 
-def word_analogies(
-    vectors: Any,
-    path: Any,
-    restrict_vocab: int | None,
-    case_insensitive: bool,
-    dummy4unknown: bool,
+def evaluate_word_analogies(
+    self: Any,
+    analogies: Any,
+    restrict_vocab: int | None = 300000,
+    case_insensitive: bool = True,
+    dummy4unknown: bool = False,
+    similarity_function: str = "most_similar",
 ) -> tuple[float, list[dict[str, Any]]]:
-    """Share of right answers by 3CosAdd, and the questions of each section."""
-    known = known_words(vectors, restrict_vocab, case_insensitive)
+    """Share of analogies that 3CosAdd solves, and the questions of each section.
+
+    `similarity_function` has no effect, as in gensim.
+    """
+    known = _known_words(self, restrict_vocab, case_insensitive)
     _log.info(
         "Evaluating word analogies for top %i words in the model on %s",
-        *(restrict_vocab, path),
+        *(restrict_vocab, analogies),
     )
     sections: list[dict[str, Any]] = []
-    asked: list[_Question] = []
+    questions: list[_Question] = []
     num_questions = num_unknown = 0
-    with open_file(path) as file:
+    with open_file(analogies) as file:
         for number, raw in enumerate(file):
             line = to_unicode(raw)
             if line.startswith(": "):
@@ -56,26 +60,26 @@ def word_analogies(
                 continue
             if not sections:
                 raise ValueError(
-                    f"Missing section header before line #{number} in {path}"
+                    f"Missing section header before line #{number} in {analogies}"
                 )
             words = tuple((line.upper() if case_insensitive else line).split())
             if len(words) != 4:
-                _log.info("Skipping invalid line #%i in %s", number, path)
+                _log.info("Skipping invalid line #%i in %s", number, analogies)
                 continue
             num_questions += 1
             is_known = all(word in known for word in words)
             num_unknown += not is_known
             if is_known or dummy4unknown:
-                asked.append(_Question(words, sections[-1], is_known))
-    of_known = [each.words for each in asked if each.is_known]
-    answers = iter(_answers(vectors, of_known, known, restrict_vocab, case_insensitive))
-    for words, section, is_known in asked:
+                questions.append(_Question(words, sections[-1], is_known))
+    of_known = [each.words for each in questions if each.is_known]
+    answers = _answers(self, of_known, known, restrict_vocab, case_insensitive)
+    for words, section, is_known in questions:
         answer = next(answers) if is_known else None
         section["correct" if answer == words[3] else "incorrect"].append(words)
         if is_known and answer != words[3]:
             _log.debug("%s: expected %s, predicted %s", words, words[3], answer)
     for section in sections:
-        log_section(section)
+        log_accuracy(section)
     total: dict[str, Any] = {"section": "Total accuracy"}
     for kind in ("correct", "incorrect"):
         total[kind] = [*itertools.chain.from_iterable(each[kind] for each in sections)]
@@ -88,10 +92,10 @@ def word_analogies(
             "NB: analogies containing OOV words were skipped from evaluation! "
             'To change this behavior, use "dummy4unknown=True"'
         )
-    return log_section(total), [*sections, total]
+    return log_accuracy(total), [*sections, total]
 
 
-def log_section(section: dict[str, Any]) -> float:
+def log_accuracy(section: dict[str, Any]) -> float:
     """Logs and returns the share of right answers; 0.0 of a section without any."""
     right, wrong = len(section["correct"]), len(section["incorrect"])
     if not right + wrong:
@@ -105,7 +109,7 @@ def log_section(section: dict[str, Any]) -> float:
 
 def _answers(
     vectors: Any,
-    asked: list[tuple[str, ...]],
+    questions: list[tuple[str, ...]],
     known: dict[str, int],
     restrict_vocab: int | None,
     case_insensitive: bool,
@@ -113,15 +117,17 @@ def _answers(
     """The answer to each question of known words, by 3CosAdd."""
     unit = vectors.get_normed_vectors()
     searched = unit[:restrict_vocab]
-    for start in range(0, len(asked), _AT_ONCE):
-        chunk = asked[start : start + _AT_ONCE]
+    for start in range(0, len(questions), _AT_ONCE):
+        chunk = questions[start : start + _AT_ONCE]
         rows = np.array([[known[word] for word in words[:3]] for words in chunk])
         a, b, c = (unit[rows[:, place]] for place in range(3))
         scores = (b + c - a) @ searched.T
         np.put_along_axis(scores, rows, -np.inf, axis=1)
-        for words, found in zip(chunk, scores, strict=True):
+        for words, word_scores in zip(chunk, scores, strict=True):
             answer = None
-            for row in best(found, 5):
+            for row in best(word_scores, 5):
+                if np.isnan(word_scores[row]):  # a, b or c has no direction
+                    break
                 key = vectors.index_to_key[row]
                 answer = key.upper() if case_insensitive else key
                 if answer in known and answer not in words[:3]:
@@ -129,23 +135,27 @@ def _answers(
             yield answer
 
 
-def word_pairs(
-    vectors: Any,
-    path: Any,
-    delimiter: str,
-    encoding: str,
-    restrict_vocab: int | None,
-    case_insensitive: bool,
-    dummy4unknown: bool,
+def evaluate_word_pairs(
+    self: Any,
+    pairs: Any,
+    delimiter: str = "\t",
+    encoding: str = "utf8",
+    restrict_vocab: int | None = 300000,
+    case_insensitive: bool = True,
+    dummy4unknown: bool = False,
 ) -> tuple[Any, Any, float]:
-    """Pearson's and Spearman's correlation with a file, and % of unknown pairs."""
+    """Pearson's and Spearman's correlation with a file, and % of unknown pairs.
+
+    Raises:
+      ValueError: no pair of the file is known.
+    """
     from scipy import stats
 
-    known = known_words(vectors, restrict_vocab, case_insensitive)
+    known = _known_words(self, restrict_vocab, case_insensitive)
     expected: list[float] = []
-    found: list[float] = []
+    cosines: list[float] = []
     num_unknown = 0
-    with open_file(path, "r", encoding=encoding) as file:
+    with open_file(pairs, "r", encoding=encoding) as file:
         for number, line in enumerate(file):
             if line.startswith("#"):
                 continue
@@ -154,37 +164,39 @@ def word_pairs(
                 first, second, value = text.split(delimiter)
                 score = float(value)
             except ValueError:
-                _log.info("Skipping invalid line #%d in %s", number, path)
+                _log.info("Skipping invalid line #%d in %s", number, pairs)
                 continue
             if first in known and second in known:
                 expected.append(score)
-                pair = known[first], known[second]
-                found.append(float(vectors.cosine_of_rows(*pair)))
+                rows = self.vectors[[known[first], known[second]]]
+                cosines.append(float(cosine(*rows)))
                 continue
             num_unknown += 1
             if dummy4unknown:
                 expected.append(score)
-                found.append(0.0)
+                cosines.append(0.0)
             else:
                 _log.info("Skipping line #%d with OOV words: %s", number, line.strip())
     if not expected:
         raise ValueError(
-            f"No valid similarity judgements found in {path}: either invalid format or "
-            f"all are out-of-vocabulary in {vectors}"
+            f"No valid similarity judgements found in {pairs}: either invalid format "
+            f"or all are out-of-vocabulary in {self}"
         )
-    spearman = stats.spearmanr(expected, found)
-    pearson = stats.pearsonr(expected, found)
+    spearman = stats.spearmanr(expected, cosines)
+    pearson = stats.pearsonr(expected, cosines)
     num_pairs = len(expected) + (0 if dummy4unknown else num_unknown)
     unknown = 100 * num_unknown / num_pairs
-    log_pairs(pearson, spearman, unknown, path)
+    log_evaluate_word_pairs(pearson, spearman, unknown, pairs)
     return pearson, spearman, unknown
 
 
-def log_pairs(pearson: Any, spearman: Any, unknown: float, path: Any) -> None:
-    """Logs what `word_pairs` returns."""
-    _log.info("Pearson correlation coefficient against %s: %.4f", path, pearson[0])
+def log_evaluate_word_pairs(
+    pearson: Any, spearman: Any, oov: float, pairs: Any
+) -> None:
+    """Logs what `evaluate_word_pairs` returns."""
+    _log.info("Pearson correlation coefficient against %s: %.4f", pairs, pearson[0])
     _log.info(
         "Spearman rank-order correlation coefficient against %s: %.4f",
-        *(path, spearman[0]),
+        *(pairs, spearman[0]),
     )
-    _log.info("Pairs with unknown words ratio: %.1f%%", unknown)
+    _log.info("Pairs with unknown words ratio: %.1f%%", oov)

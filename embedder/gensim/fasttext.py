@@ -1,6 +1,8 @@
 """FastText with the interface of `gensim.models.FastText`, trained by embedder."""
 
+import inspect
 import logging
+import os
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,13 +11,19 @@ import numpy as np
 from numpy import float32 as REAL
 
 from embedder.gensim import files
-from embedder.gensim.corpora import MAX_WORDS_IN_BATCH
-from embedder.gensim.keyedvectors import KeyedVectors
+from embedder.gensim.corpora import COMPRESSED, MAX_WORDS_IN_BATCH, local_path
+from embedder.gensim.keyedvectors import KeyedVectors, warn_deprecated
 from embedder.gensim.rows import prep_vectors
-from embedder.gensim.rules import TrimRule
-from embedder.gensim.word2vec import Word2Vec, call_on_class_only, warn_deprecated
+from embedder.gensim.vocabulary import TrimRule
+from embedder.gensim.word2vec import Word2Vec, call_on_class_only
 
 _RULE = "min_n", "max_n", "bucket"
+_SETTINGS = {
+    **{"dim": "vector_size", "ws": "window", "epoch": "epochs", "neg": "negative"},
+    **{"minCount": "min_count", "t": "sample"},
+}
+"""Names that files of fastText have for attributes of models."""
+_OF_RULE = {"minn": "min_n", "maxn": "max_n", "bucket": "bucket"}
 _log = logging.getLogger("gensim.models.fasttext")
 
 
@@ -30,11 +38,12 @@ def _buckets_of(words: list, minn: int, maxn: int, num: int) -> list[np.ndarray]
         return [np.zeros(0, np.uint32)] * len(words)
     from embedder import ngram_buckets
 
-    found, lengths = ngram_buckets([*map(str, words)], (max(minn, 1), maxn, num))
-    parts = np.split(found.astype(np.uint32), np.cumsum(lengths)[:-1])
+    buckets, lengths = ngram_buckets([*map(str, words)], (max(minn, 1), maxn, num))
+    parts = np.split(buckets.astype(np.uint32), np.cumsum(lengths)[:-1])
     return parts[: len(words)]  # of no words there would be one
 
 
+@files.saved
 class FastTextKeyedVectors(KeyedVectors):
     """Vectors of keys that are made of n-grams; unknown keys have vectors, too.
 
@@ -61,9 +70,16 @@ class FastTextKeyedVectors(KeyedVectors):
         self.buckets_word: list[np.ndarray] | None = None  # of each key, u32[n]
         self.vectors_vocab = np.zeros((count, vector_size), dtype)  # rows of keys
         self.vectors_ngrams: np.ndarray | None = None  # [bucket, D]
+        self._reset_factors()
+
+    def _reset_factors(self) -> None:
         self.vectors_vocab_lockf = np.ones(1, REAL)
         self.vectors_ngrams_lockf = np.ones(1, REAL)
         self.compatible_hash = True
+
+    @property
+    def _rule(self) -> tuple[int, int, int]:
+        return self.min_n, self.max_n, self.bucket
 
     def __contains__(self, key: Any) -> bool:
         """Whether `key` has a vector: always, if there are n-grams."""
@@ -80,7 +96,7 @@ class FastTextKeyedVectors(KeyedVectors):
         if self.bucket == 0:
             raise KeyError("cannot calculate vector for OOV word without ngrams")
         assert self.vectors_ngrams is not None
-        rows = ft_ngram_hashes(word, self.min_n, self.max_n, self.bucket)
+        rows = ft_ngram_hashes(word, *self._rule)
         if not rows:
             _log.warning(
                 "could not extract any ngrams from %r, returning origin vector", word
@@ -94,26 +110,13 @@ class FastTextKeyedVectors(KeyedVectors):
         return self.get_mean_vector(sentence)
 
     def vectors_for_all(
-        self,
-        keys: Iterable,
-        allow_inference: bool = True,
-        copy_vecattrs: bool = False,
+        self, keys: Iterable, allow_inference: bool = True, copy_vecattrs: bool = False
     ) -> KeyedVectors:
         """The vectors of `keys` as plain `KeyedVectors`; without `allow_inference` of
-        the known ones alone."""
-        if not allow_inference:
-            keys = [key for key in keys if key in self.key_to_index]
-        found = [key for key in dict.fromkeys(keys) if key in self]
-        new = KeyedVectors(self.vector_size, dtype=self.vectors.dtype)
-        rows = [self.get_vector(key) for key in found]
-        new.add_vectors(found, np.array(rows).reshape(-1, self.vector_size))
-        new.expandos["count"] = np.arange(len(found), 0, -1, dtype=np.int64)
-        if copy_vecattrs:
-            known = [self.get_index(key) for key in found if key in self.key_to_index]
-            if len(known) == len(found):
-                new.expandos |= {name: x[known] for name, x in self.expandos.items()}
-        new.next_index = len(found)
-        return new
+        the known ones alone. Attributes are copied only if all keys are known."""
+        keys = [x for x in keys if allow_inference or x in self.key_to_index]
+        are_known = all(key in self.key_to_index for key in keys if key in self)
+        return super().vectors_for_all(keys, copy_vecattrs=copy_vecattrs and are_known)
 
     def resize_vectors(self, seed: int | None = 0) -> None:
         """Makes all rows as many as there are keys and buckets; new ones are drawn."""
@@ -137,8 +140,7 @@ class FastTextKeyedVectors(KeyedVectors):
 
     def recalc_char_ngram_buckets(self) -> None:
         """Finds the buckets of all keys, `buckets_word`."""
-        rule = self.min_n, self.max_n, self.bucket
-        self.buckets_word = _buckets_of(self.index_to_key, *rule)
+        self.buckets_word = _buckets_of(self.index_to_key, *self._rule)
 
     def adjust_vectors(self) -> None:
         """Makes `vectors` of the rows of keys and of their n-grams."""
@@ -164,11 +166,11 @@ class FastTextKeyedVectors(KeyedVectors):
         return facts, arrays
 
     @classmethod
-    def load(
-        cls, fname_or_handle: Any, mmap: str | None = None, *, trust: bool = False
+    def load(  # type: ignore[override]
+        cls, fname_or_handle: Any, mmap: str | None = None, **options: Any
     ) -> Any:
-        """As of `KeyedVectors`."""
-        return super().load(fname_or_handle, mmap, trust=trust)
+        """As of `SaveLoad`, with gensim's name of the argument."""
+        return super().load(fname_or_handle, mmap, **options)
 
     @classmethod
     def filled(cls, saved: files.Saved, prefix: str = "") -> "FastTextKeyedVectors":
@@ -180,13 +182,11 @@ class FastTextKeyedVectors(KeyedVectors):
         if f"{prefix}vectors_ngrams" in saved.arrays:
             shapes["vectors_ngrams"] = (self.bucket, self.vector_size)
         for name, shape in shapes.items():
-            found = saved.array(prefix + name, 2, "f")
-            if found.shape != shape:
-                raise ValueError(f"`{name}` must be {[*shape]}, got {[*found.shape]}")
-            setattr(self, name, found)
-        self.vectors_vocab_lockf = np.ones(1, REAL)
-        self.vectors_ngrams_lockf = np.ones(1, REAL)
-        self.compatible_hash = True
+            table = saved.array(prefix + name, 2, "f")
+            if table.shape != shape:
+                raise ValueError(f"`{name}` must be {[*shape]}, got {[*table.shape]}")
+            setattr(self, name, table)
+        self._reset_factors()
         return self
 
     @classmethod
@@ -199,6 +199,7 @@ class FastTextKeyedVectors(KeyedVectors):
         return self
 
 
+@files.saved
 class FastText(Word2Vec):
     """Skip-gram and CBOW over n-grams; arguments and defaults of gensim 4.4.
 
@@ -247,6 +248,8 @@ class FastText(Word2Vec):
         max_final_vocab: int | None = None,
         shrink_windows: bool = True,
     ):
+        shared = inspect.signature(Word2Vec).parameters
+        arguments = {name: value for name, value in locals().items() if name in shared}
         if word_ngrams != 1:
             raise NotImplementedError(
                 "Gensim's FastText implementation does not yet support word_ngrams != "
@@ -258,60 +261,34 @@ class FastText(Word2Vec):
             raise ValueError(f"`bucket` must be an integer >= 0, got {bucket!r}.")
         self._rule = min_n, max_n, 0 if max_n < min_n else bucket
         self.load_fasttext_format = call_on_class_only  # type: ignore[method-assign]
-        super().__init__(
-            sentences=sentences,
-            corpus_file=corpus_file,
-            vector_size=vector_size,
-            alpha=alpha,
-            window=window,
-            min_count=min_count,
-            max_vocab_size=max_vocab_size,
-            sample=sample,
-            seed=seed,
-            workers=workers,
-            min_alpha=min_alpha,
-            sg=sg,
-            hs=hs,
-            negative=negative,
-            ns_exponent=ns_exponent,
-            cbow_mean=cbow_mean,
-            hashfxn=hashfxn,
-            epochs=epochs,
-            null_word=null_word,
-            trim_rule=trim_rule,
-            sorted_vocab=sorted_vocab,
-            batch_words=batch_words,
-            callbacks=callbacks,
-            max_final_vocab=max_final_vocab,
-            shrink_windows=shrink_windows,
-        )
+        super().__init__(**arguments)
 
     def new_vectors(self, vector_size: int) -> FastTextKeyedVectors:
         """Empty vectors of the model's n-grams."""
-        return FastTextKeyedVectors(vector_size, *self._rule)
+        owner = vars(self).get("wv", self)  # the vectors of a loaded model
+        return FastTextKeyedVectors(vector_size, *owner._rule)
 
     def estimate_memory(
         self, vocab_size: int | None = None, report: dict[str, int] | None = None
     ) -> dict[str, int]:
         """Bytes that the model takes, by purpose, as in gensim."""
         num, row = vocab_size or len(self.wv), self.vector_size * 4
-        found = {**(report or {}), "vocab": len(self.wv) * (700 if self.hs else 500)}
-        found["syn0_vocab"] = len(self.wv) * row
+        sizes = {**(report or {}), "vocab": len(self.wv) * (700 if self.hs else 500)}
+        sizes["syn0_vocab"] = len(self.wv) * row
         for name, is_used in (("syn1", self.hs), ("syn1neg", self.negative)):
             if is_used:
-                found[name] = len(self.wv) * self.layer1_size * 4
+                sizes[name] = len(self.wv) * self.layer1_size * 4
         if self.wv.bucket:
-            found["syn0_ngrams"] = self.wv.bucket * row
-            rule = self.wv.min_n, self.wv.max_n, self.wv.bucket
-            ngrams = sum(map(len, _buckets_of(self.wv.index_to_key, *rule)))
-            found["buckets_word"] = 64 + 100 * len(self.wv) + 4 * ngrams
-        found["total"] = sum(found.values())
+            sizes["syn0_ngrams"] = self.wv.bucket * row
+            ngrams = sum(map(len, _buckets_of(self.wv.index_to_key, *self.wv._rule)))
+            sizes["buckets_word"] = 64 + 100 * len(self.wv) + 4 * ngrams
+        sizes["total"] = sum(sizes.values())
         _log.info(
             "estimated required memory for %i words, %i buckets and %i dimensions: %i "
             "bytes",
-            *(num, self.wv.bucket, self.vector_size, found["total"]),
+            *(num, self.wv.bucket, self.vector_size, sizes["total"]),
         )
-        return found
+        return sizes
 
     def init_sims(self, replace: bool = False) -> None:
         """The old name of `wv.fill_norms`."""
@@ -345,41 +322,32 @@ def load_facebook_model(path: Any, encoding: str = "utf-8") -> FastText:
 
     Raises:
       NotImplementedError: it is supervised.
-      ValueError: it is damaged or quantized.
+      ValueError: it is damaged, packed or quantized.
     """
     from embedder import read_fasttext_model
 
     try:
-        found = read_fasttext_model(path)
+        theirs = read_fasttext_model(local_path(path))
     except ValueError as error:
-        if "supervised" not in str(error):
+        if "it is supervised" not in str(error):
             raise
         raise NotImplementedError(str(error)) from None
-    given = found.settings
+    facts = theirs.settings
+    settings = {ours: facts[name] for name, ours in (_SETTINGS | _OF_RULE).items()}
     model = FastText(
-        vector_size=given["dim"],
-        window=given["ws"],
-        epochs=given["epoch"],
-        negative=given["neg"],
-        hs=int(given["loss"] == 1),
-        sg=int(given["model"] == 2),
-        bucket=given["bucket"],
-        min_count=given["minCount"],
-        sample=given["t"],
-        min_n=given["minn"],
-        max_n=given["maxn"],
+        **settings, hs=int(facts["loss"] == 1), sg=int(facts["model"] == 2)
     )
-    words = [_decoded(word, encoding) for word in found.words]
-    model.corpus_total_words = given["ntokens"]
-    model.raw_vocab = dict(zip(words, found.counts.tolist(), strict=True))
+    words = [_decoded(word, encoding) for word in theirs.words]
+    model.corpus_total_words = facts["ntokens"]
+    model.raw_vocab = dict(zip(words, theirs.counts.tolist(), strict=True))
     model.prepare_vocab(update=True, min_count=1)
-    model.wv.init_post_load(found.input)
+    model.wv.init_post_load(theirs.input)
     for name, is_used in (("syn1", model.hs), ("syn1neg", model.negative)):
         if is_used:
-            setattr(model, name, np.array(found.output))
+            setattr(model, name, np.array(theirs.output))
     model.add_lifecycle_event(
         "load_fasttext_format",
-        msg=f"loaded {found.input.shape} weight matrix for fastText model from {path}",
+        msg=f"loaded {theirs.input.shape} weight matrix for fastText model from {path}",
     )
     return model
 
@@ -401,32 +369,31 @@ def save_facebook_model(
     Args:
       encoding: of the words.
       lr_update_rate, word_ngrams: written as they are.
+
+    Raises:
+      ValueError: `path` is of a packed file, or a word has U+0000.
     """
+    if os.path.splitext(path)[1].lower() in COMPRESSED:
+        raise ValueError(f"`path` must be of a file that is not packed, got {path}.")
     from embedder import FastTextModel, write_fasttext_model
 
     vectors = model.wv
     assert vectors.vectors_ngrams is not None, "there is a vocabulary"
-    settings = {
-        "dim": model.vector_size,
-        "ws": model.window,
-        "epoch": model.epochs,
-        "minCount": model.min_count,
-        "neg": model.negative,
-        "wordNgrams": word_ngrams,
+    settings = {name: getattr(model, ours) for name, ours in _SETTINGS.items()}
+    settings |= {name: getattr(vectors, ours) for name, ours in _OF_RULE.items()}
+    settings |= {
         "loss": 1 if model.hs else 2,
         "model": 2 if model.sg else 1,
-        "bucket": vectors.bucket,
-        "minn": vectors.min_n,
-        "maxn": vectors.max_n,
-        "lrUpdateRate": lr_update_rate,
-        "t": model.sample,
         "ntokens": model.corpus_total_words,
+        **{"lrUpdateRate": lr_update_rate, "wordNgrams": word_ngrams},
     }
     words = [word.encode(encoding) for word in vectors.index_to_key]
     rows = np.concatenate([vectors.vectors_vocab, vectors.vectors_ngrams])
     output = model.syn1neg if model.negative else model.syn1
     counts = np.asarray(vectors.expandos["count"], np.int64)
-    write_fasttext_model(FastTextModel(settings, words, counts, rows, output), path)
+    write_fasttext_model(
+        FastTextModel(settings, words, counts, rows, output), local_path(path)
+    )
 
 
 def _decoded(word: bytes, encoding: str) -> str:

@@ -6,16 +6,34 @@ as bytes, in arrays too, because the header of safetensors is limited.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save
 
+from embedder.gensim.corpora import local_path
+
+KINDS: dict[str, Any] = {}
+"""`KIND` -> class, of those that `saved` has named."""
 _FORMAT = "embedder.gensim 1"
 _MMAP_MODES = ("r", "r+", "c")
+_TAGGED: dict[type, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    tuple: (list, tuple),
+    frozenset: (list, frozenset),
+    bytes: (bytes.hex, bytes.fromhex),
+    np.datetime64: (str, np.datetime64),
+    datetime: (datetime.isoformat, datetime.fromisoformat),
+    date: (date.isoformat, date.fromisoformat),
+    Decimal: (str, Decimal),
+    UUID: (str, UUID),
+}
+"""Types that JSON lacks -> to JSON, and back; in a file as {name of the type: JSON}."""
 
 
 class Saved(NamedTuple):
@@ -31,11 +49,11 @@ class Saved(NamedTuple):
         Raises:
           ValueError: there is none.
         """
-        found = self.arrays.get(name)
-        if found is None or found.ndim != ndim or found.dtype.kind not in kinds:
-            given = "none" if found is None else f"{found.dtype}{list(found.shape)}"
-            raise ValueError(f"`{name}` must have {ndim} axes, got {given}")
-        return found
+        array = self.arrays.get(name)
+        if array is None or array.ndim != ndim or array.dtype.kind not in kinds:
+            actual = "none" if array is None else f"{array.dtype}{list(array.shape)}"
+            raise ValueError(f"`{name}` must have {ndim} axes, got {actual}")
+        return array
 
     def values(self, name: str, kinds: type | tuple[type, ...]) -> list[Any]:
         """A list of Python values that `as_values` made.
@@ -43,10 +61,11 @@ class Saved(NamedTuple):
         Raises:
           ValueError: there is none, or a value has another type.
         """
-        found = json.loads(self.array(name, 1, "u").tobytes())
-        if not isinstance(found, list) or not all(isinstance(x, kinds) for x in found):
+        text = self.array(name, 1, "u").tobytes()
+        items = json.loads(text, object_hook=_untagged)
+        if not isinstance(items, list) or not all(isinstance(x, kinds) for x in items):
             raise ValueError(f"`{name}` must be a list, of other values")
-        return found
+        return items
 
     def fact(self, name: str, kinds: type | tuple[type, ...]) -> Any:
         """A value of the JSON object.
@@ -54,24 +73,33 @@ class Saved(NamedTuple):
         Raises:
           ValueError: it has another type.
         """
-        found = self.facts.get(name)
-        if not isinstance(found, kinds):
-            raise ValueError(f"`{name}` must not be {found!r:.40}")
-        return found
+        value = self.facts.get(name)
+        if not isinstance(value, kinds):
+            raise ValueError(f"`{name}` must not be {value!r:.40}")
+        return value
+
+
+def saved(kind: Any) -> Any:
+    """Names a class as the one that files with its `KIND` are of."""
+    KINDS[kind.KIND] = kind
+    return kind
 
 
 def as_values(values: list[Any], name: str) -> np.ndarray:
     """Python values as an array of their JSON in bytes.
 
     Raises:
-      TypeError: JSON has no such value.
+      TypeError: a value has no JSON that gives it back.
     """
-    kinds = str | int | float | np.generic | None
-    if odd := [value for value in values if not isinstance(value, kinds)]:
+    plain = str | int | float | None
+    try:
+        parts = [x if isinstance(x, plain) else _tagged(x) for x in values]
+    except TypeError as error:
         raise TypeError(
-            f"`{name}` must be text and numbers to be saved, got {odd[0]!r:.40}."
-        )
-    return np.frombuffer(json.dumps(values, default=_plain).encode(), np.uint8)
+            f"`{name}` must be text, numbers, bytes, dates, or tuples of these to be "
+            f"saved, got {error}: `pickle.dump` takes any."
+        ) from None
+    return np.frombuffer(json.dumps(parts).encode(), np.uint8)
 
 
 def as_json(value: Any, name: str) -> Any:
@@ -100,7 +128,7 @@ def write(path_or_file: Any, saved: Saved) -> None:
     if hasattr(path_or_file, "write"):
         path_or_file.write(data)
         return
-    path = Path(path_or_file)
+    path = Path(local_path(path_or_file))
     if not path.absolute().parent.is_dir():
         raise FileNotFoundError(f"Folder {path.parent} does not exist.")
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -132,9 +160,8 @@ def read(path: Any, mmap: str | None = None) -> Saved:
     try:
         with safe_open(path, "numpy") as file:
             metadata = file.metadata() or {}
-            if metadata.get("format") != _FORMAT:
-                found = metadata.get("format")
-                raise ValueError(f"its format is {found!r:.40}, not {_FORMAT!r}")
+            if (name := metadata.get("format")) != _FORMAT:
+                raise ValueError(f"its format is {name!r:.40}, not {_FORMAT!r}")
             names = file.keys()
             arrays = {} if mmap else {name: file.get_tensor(name) for name in names}
         known = json.loads(metadata["json"])
@@ -150,7 +177,7 @@ def read(path: Any, mmap: str | None = None) -> Saved:
 
 def damaged(path: Any, error: Exception) -> ValueError:
     """The error for a file that `write` did not make."""
-    reason = " ".join(str(error).split())
+    reason = " ".join(str(error).split()).removesuffix(".")
     return ValueError(f"{path} is not a whole file of `save`: {reason:.200}.")
 
 
@@ -180,3 +207,29 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value)} is no JSON")
+
+
+def _tagged(value: Any) -> Any:
+    """A value as JSON from which `_untagged` makes an equal one.
+
+    Raises:
+      TypeError: there is none.
+    """
+    for kind, (to_json, to_value) in _TAGGED.items():
+        if isinstance(value, kind) and to_value(to_json(value)) in {value}:
+            parts = to_json(value)
+            is_list = isinstance(parts, list)
+            return {kind.__name__: [*map(_tagged, parts)] if is_list else parts}
+    plain = value.item() if isinstance(value, np.number | np.bool) else value
+    if isinstance(plain, str | int | float | None):
+        return plain
+    raise TypeError(f"{value!r:.40}")
+
+
+def _untagged(tagged: dict[str, Any]) -> Any:
+    """The value in an object of JSON that `_tagged` made."""
+    (name, parts), *more = tagged.items()
+    for kind, (_, to_value) in _TAGGED.items():
+        if kind.__name__ == name and not more:
+            return to_value(parts)
+    raise ValueError(f"{name!r:.40} is no type of keys")

@@ -5,5 +5,7 @@ the environment, the program loads gensim's own pickles, too.
 """
 
 from embedder.gensim.drop_in import swap_in
+from embedder.gensim.swapping import swap_in_children
 
 swap_in()
+swap_in_children()

@@ -11,29 +11,33 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy import float32 as REAL
 
-from embedder.gensim import (
-    evaluations,
-    files,
-    loading,
-    saved_vectors,
-    similar,
-    word2vec_format,
-)
-from embedder.gensim.lifecycle import add_event
-from embedder.gensim.rows import (
-    add_rows,
-    allocate,
-    prep_vectors,
-    row_factors,
-    sort_by_count,
-)
+from embedder.gensim import contents, evaluations, files, similar, word2vec_format
+from embedder.gensim.rows import prep_vectors
+from embedder.gensim.saving import SaveLoad
 from embedder.gensim.similar import KEY_TYPES
 
 _MIGRATION = "See https://github.com/RaRe-Technologies/gensim/wiki/Migrating-from-Gensim-3.x-to-4"
 _log = logging.getLogger("gensim.models.keyedvectors")
 
 
-class KeyedVectors:
+def warn_deprecated(name: str, advice: str) -> None:
+    """Warns the caller of the caller of an old name."""
+    warnings.warn(
+        f"Call to deprecated `{name}` ({advice}).", DeprecationWarning, stacklevel=3
+    )
+
+
+def _gone(message: str) -> property:
+    """An attribute that gensim 4 has no more."""
+
+    def fail(self: Any) -> NoReturn:
+        raise AttributeError(message)
+
+    return property(fail)
+
+
+@files.saved
+class KeyedVectors(SaveLoad):
     """Vectors of keys, their attributes, and queries.
 
     `vectors` [V, D], `index_to_key`, `key_to_index` and `expandos` (an array [V] for
@@ -47,6 +51,7 @@ class KeyedVectors:
     """
 
     KIND = "KeyedVectors"
+    vectors_lockf: np.ndarray  # of models: factors of the rates of rows
 
     def __init__(
         self,
@@ -109,16 +114,14 @@ class KeyedVectors:
     def get_vector(self, key: Hashable, norm: bool = False) -> np.ndarray:
         """The vector of `key`, read-only, [D]; with `norm` at length 1."""
         index = self.get_index(key)
-        if norm:
-            result = self.vectors[index] / self._norms[index]
-        else:
-            result = self.vectors[index]
+        vector = self.vectors[index]
+        result = vector / self._norms[index] if norm else vector
         result.setflags(write=False)  # else `norms` would not fit
         return result
 
     def word_vec(self, *args: Any, **kwargs: Any) -> np.ndarray:
         """The old name of `get_vector`."""
-        _warn_deprecated("word_vec", "Use get_vector instead")
+        warn_deprecated("word_vec", "Use get_vector instead")
         return self.get_vector(*args, **kwargs)
 
     def get_mean_vector(
@@ -166,7 +169,15 @@ class KeyedVectors:
         """Adds a vector in the next free row, and returns its number.
 
         Without a free row all rows are copied: add many by `add_vectors`.
+
+        Raises:
+          ValueError: the vector has another size.
         """
+        if np.size(vector) != self.vectors.shape[1]:
+            size = self.vectors.shape[1]
+            raise ValueError(
+                f"`vector` must be [{size}], got {np.size(vector)} values."
+            )
         index = self.next_index
         if index < len(self) and self.index_to_key[index] is None:
             self.index_to_key[index] = key
@@ -200,8 +211,39 @@ class KeyedVectors:
           weights: the vector, or [n, D].
           extras: attributes of the keys, [n] each.
           replace: replace the vectors and attributes of known keys, which else stay.
+
+        Raises:
+          ValueError: there are not as many vectors or attributes as keys, or the
+            vectors have another size.
         """
-        add_rows(self, keys, weights, extras or {}, replace)
+        if isinstance(keys, KEY_TYPES):
+            keys, weights = [keys], np.asarray(weights).reshape(1, -1)
+        weights, extras = np.asarray(weights), extras or {}
+        shape = len(keys), self.vectors.shape[1]
+        if weights.shape != shape:
+            raise ValueError(f"`weights` must be {[*shape]}, got {[*weights.shape]}.")
+        for name, extra in extras.items():
+            if len(extra) != len(keys):
+                raise ValueError(
+                    f"`{name}` must have {len(keys)} values, got {len(extra)}."
+                )
+        self.allocate_vecattrs([*extras], [extra.dtype for extra in extras.values()])
+        is_known = np.array([key in self.key_to_index for key in keys], bool)
+        old = [self.get_index(keys[i]) for i in np.flatnonzero(is_known)]
+        for i in np.flatnonzero(~is_known):
+            self.key_to_index[keys[i]] = len(self.index_to_key)
+            self.index_to_key.append(keys[i])
+        added = weights[~is_known].astype(self.vectors.dtype)
+        self.vectors = np.vstack([self.vectors, added])
+        self.allocate_vecattrs()
+        first_new = len(self) - len(added)
+        for name, extra in extras.items():
+            self.expandos[name][first_new:] = extra[~is_known]
+        if replace and old:
+            self.vectors[old] = weights[is_known]
+            for name, extra in extras.items():
+                self.expandos[name][old] = extra[is_known]
+        self.norms = None
 
     def allocate_vecattrs(self, attrs: Any = None, types: Any = None) -> None:
         """Makes the arrays of attributes as long as `index_to_key`; new ones are 0.
@@ -212,7 +254,20 @@ class KeyedVectors:
         Raises:
           TypeError: an attribute has another type already.
         """
-        allocate(self, attrs, types)
+        if attrs is None:
+            attrs = [*self.expandos]
+            types = [self.expandos[name].dtype for name in attrs]
+        for name, kind in zip(attrs, types, strict=True):
+            dtype = {int: np.int64, str: object}.get(kind, kind)
+            array = self.expandos.setdefault(name, np.zeros(len(self), dtype))
+            if not np.issubdtype(dtype, array.dtype):
+                raise TypeError(
+                    f"Can't allocate type {dtype} for attribute {name}, conflicts with "
+                    f"its existing type {array.dtype}"
+                )
+            if len(array) != len(self):
+                added = np.zeros(max(len(self) - len(array), 0), array.dtype)
+                self.expandos[name] = np.concatenate([array[: len(self)], added])
 
     def set_vecattr(self, key: Hashable, attr: str, val: Any) -> None:
         """Sets an attribute of a key."""
@@ -232,7 +287,20 @@ class KeyedVectors:
 
     def sort_by_descending_frequency(self) -> None:
         """Sorts keys by descending count, of equal counts the later key first."""
-        sort_by_count(self)
+        if not len(self):
+            return
+        counts = np.asarray(self.expandos["count"], np.int64)
+        order = len(counts) - 1 - np.argsort(-counts[::-1], kind="stable")
+        self.index_to_key = [self.index_to_key[row] for row in order.tolist()]
+        self.key_to_index = {key: row for row, key in enumerate(self.index_to_key)}
+        self.allocate_vecattrs()
+        for name, array in self.expandos.items():
+            self.expandos[name] = array[order]
+        if len(self.vectors):
+            _log.warning(
+                "sorting after vectors have been allocated is expensive & error-prone"
+            )
+            self.vectors, self.norms = self.vectors[order], None
 
     def fill_norms(self, force: bool = False) -> None:
         """Computes the lengths of rows, unless they are known."""
@@ -256,7 +324,7 @@ class KeyedVectors:
 
     def init_sims(self, replace: bool = False) -> None:
         """The old name of `fill_norms`, with `replace` of `unit_normalize_all`."""
-        _warn_deprecated("init_sims", f"Use fill_norms() instead. {_MIGRATION}")
+        warn_deprecated("init_sims", f"Use fill_norms() instead. {_MIGRATION}")
         self.fill_norms()
         if replace:
             _log.warning(
@@ -265,30 +333,17 @@ class KeyedVectors:
             )
             self.unit_normalize_all()
 
-    def most_similar(
-        self,
-        positive: Any = None,
-        negative: Any = None,
-        topn: int | None = 10,
-        clip_start: int = 0,
-        clip_end: int | None = None,
-        restrict_vocab: int | None = None,
-        indexer: Any = None,
-    ) -> Any:
-        """The keys nearest by cosine to the mean of +`positive` and -`negative`.
-
-        Args:
-          positive, negative: keys or vectors, one or several, or (key, weight).
-          topn: how many; None: the cosines of all keys, [V].
-          clip_start, clip_end, restrict_vocab: search only these rows.
-          indexer: an index with a method `most_similar(vector, topn)`.
-
-        Raises:
-          KeyError: a key is unknown.
-        """
-        rows = slice(clip_start, clip_end or len(self.vectors))
-        rows = slice(0, restrict_vocab) if restrict_vocab else rows
-        return similar.most_similar(self, positive, negative, topn, rows, indexer)
+    most_similar = similar.most_similar
+    most_similar_cosmul = similar.most_similar_cosmul
+    rank_by_centrality = similar.rank_by_centrality
+    wmdistance = similar.wmdistance
+    evaluate_word_analogies = evaluations.evaluate_word_analogies
+    evaluate_word_pairs = evaluations.evaluate_word_pairs
+    log_accuracy = staticmethod(evaluations.log_accuracy)
+    log_evaluate_word_pairs = staticmethod(evaluations.log_evaluate_word_pairs)
+    save_word2vec_format = word2vec_format.save_word2vec_format
+    intersect_word2vec_format = word2vec_format.intersect_word2vec_format
+    load_word2vec_format = classmethod(word2vec_format.load_word2vec_format)
 
     def similar_by_key(
         self, key: Hashable, topn: int | None = 10, restrict_vocab: int | None = None
@@ -308,22 +363,6 @@ class KeyedVectors:
         """`most_similar` of one vector."""
         return self.most_similar([vector], topn=topn, restrict_vocab=restrict_vocab)
 
-    def most_similar_cosmul(
-        self,
-        positive: Any = None,
-        negative: Any = None,
-        topn: int | None = 10,
-        restrict_vocab: int | None = None,
-    ) -> Any:
-        """The best keys by products of cosines, 3CosMul of Levy and Goldberg 2014.
-
-        `restrict_vocab` has no effect, as in gensim.
-
-        Raises:
-          ValueError: there is no positive key.
-        """
-        return similar.most_similar_cosmul(self, positive, negative, topn)
-
     def most_similar_to_given(self, key1: Hashable, keys_list: Sequence) -> Any:
         """The key of `keys_list` that is nearest to `key1`."""
         return max(keys_list, key=lambda key: self.similarity(key1, key))
@@ -337,22 +376,12 @@ class KeyedVectors:
 
     def words_closer_than(self, word1: Hashable, word2: Hashable) -> list[Any]:
         """The old name of `closer_than`."""
-        _warn_deprecated("words_closer_than", "Use closer_than instead")
+        warn_deprecated("words_closer_than", "Use closer_than instead")
         return self.closer_than(word1, word2)
 
     def rank(self, key1: Hashable, key2: Hashable) -> int:
         """The rank of `key2` among the keys nearest to `key1`, from 1."""
         return len(self.closer_than(key1, key2)) + 1
-
-    def rank_by_centrality(
-        self, words: Any, use_norm: bool = True
-    ) -> list[tuple[Any, Any]]:
-        """(cosine with the mean of `words`, word), highest first.
-
-        Raises:
-          ValueError: none of them is known.
-        """
-        return similar.rank_by_centrality(self, words, use_norm)
 
     def doesnt_match(self, words: Any) -> Any:
         """The word that is farthest from the mean of all."""
@@ -380,10 +409,6 @@ class KeyedVectors:
         """Cosine of two keys."""
         return similar.cosine(self[w1], self[w2])
 
-    def cosine_of_rows(self, first: int, second: int) -> Any:
-        """Cosine of two rows."""
-        return similar.cosine(self.vectors[first], self.vectors[second])
-
     def n_similarity(self, ws1: Any, ws2: Any) -> Any:
         """Cosine of the means of two lists of keys.
 
@@ -409,66 +434,8 @@ class KeyedVectors:
             )
         return float(self.similarity(wa, wb)) / sum(score for _, score in nearest)
 
-    def wmdistance(self, document1: Any, document2: Any, norm: bool = True) -> float:
-        """Word Mover's Distance of two lists of words; inf if one has no known word.
-
-        Raises:
-          ImportError: POT (the package `pot`) is not installed.
-        """
-        return similar.word_movers_distance(self, document1, document2, norm)
-
-    def evaluate_word_analogies(
-        self,
-        analogies: Any,
-        restrict_vocab: int | None = 300000,
-        case_insensitive: bool = True,
-        dummy4unknown: bool = False,
-        similarity_function: str = "most_similar",
-    ) -> tuple[float, list[dict[str, Any]]]:
-        """Share of analogies that 3CosAdd solves, and the questions of each section.
-
-        `similarity_function` has no effect, as in gensim.
-        """
-        return evaluations.word_analogies(
-            self, analogies, restrict_vocab, case_insensitive, dummy4unknown
-        )
-
-    def evaluate_word_pairs(
-        self,
-        pairs: Any,
-        delimiter: str = "\t",
-        encoding: str = "utf8",
-        restrict_vocab: int | None = 300000,
-        case_insensitive: bool = True,
-        dummy4unknown: bool = False,
-    ) -> tuple[Any, Any, float]:
-        """Pearson's and Spearman's correlation with a file, and % of unknown pairs.
-
-        Raises:
-          ValueError: no pair of the file is known.
-        """
-        return evaluations.word_pairs(
-            *(self, pairs, delimiter, encoding, restrict_vocab),
-            *(case_insensitive, dummy4unknown),
-        )
-
-    @staticmethod
-    def log_accuracy(section: dict[str, Any]) -> None:
-        """Logs the share of right answers of a section."""
-        evaluations.log_section(section)
-
-    @staticmethod
-    def log_evaluate_word_pairs(
-        pearson: Any, spearman: Any, oov: float, pairs: Any
-    ) -> None:
-        """Logs what `evaluate_word_pairs` returns."""
-        evaluations.log_pairs(pearson, spearman, oov, pairs)
-
     def vectors_for_all(
-        self,
-        keys: Iterable,
-        allow_inference: bool = True,
-        copy_vecattrs: bool = False,
+        self, keys: Iterable, allow_inference: bool = True, copy_vecattrs: bool = False
     ) -> "KeyedVectors":
         """The vectors of the known keys among `keys`, as new `KeyedVectors`.
 
@@ -476,142 +443,22 @@ class KeyedVectors:
           allow_inference: has no effect: unknown keys have no vectors.
           copy_vecattrs: copy attributes; without it `count` is made up.
         """
-        found = [key for key in dict.fromkeys(keys) if key in self]
-        rows = [self.get_index(key) for key in found]
+        known = [key for key in dict.fromkeys(keys) if key in self]
         new = KeyedVectors(self.vector_size, dtype=self.vectors.dtype)
-        new.add_vectors(found, self.vectors[rows].reshape(-1, self.vector_size))
-        new.expandos["count"] = np.arange(len(found), 0, -1, dtype=np.int64)
+        vectors = np.array([self.get_vector(key) for key in known])
+        new.add_vectors(known, vectors.reshape(-1, self.vector_size))
+        new.expandos["count"] = np.arange(len(known), 0, -1, dtype=np.int64)
         if copy_vecattrs:
+            rows = [self.get_index(key) for key in known]
             new.expandos |= {name: x[rows] for name, x in self.expandos.items()}
-        new.next_index = len(found)
+        new.next_index = len(known)
         return new
 
-    def save_word2vec_format(
-        self,
-        fname: Any,
-        fvocab: Any = None,
-        binary: bool = False,
-        total_vec: int | None = None,
-        write_header: bool = True,
-        prefix: str = "",
-        append: bool = False,
-        sort_attr: str = "count",
-    ) -> None:
-        """Writes the format of word2vec.c.
-
-        Args:
-          fvocab: also write a line `key count` for each key to this file.
-          total_vec: the number of rows that the first line says; None: that of keys.
-          write_header: write the first line.
-          prefix: of each key in the file.
-          append: append to the file.
-          sort_attr: the attribute by which rows are sorted, highest first.
-
-        Raises:
-          ValueError: `fvocab` is given, and keys have no attribute `sort_attr`.
-        """
-        total = len(self) if total_vec is None else total_vec
-        word2vec_format.save(
-            *(self, fname, fvocab, binary, total if write_header else None, prefix),
-            mode="ab" if append else "wb",
-            sort_attr=sort_attr,
-        )
-
-    @classmethod
-    def load_word2vec_format(
-        cls,
-        fname: Any,
-        fvocab: Any = None,
-        binary: bool = False,
-        encoding: str = "utf8",
-        unicode_errors: str = "strict",
-        limit: int | None = None,
-        datatype: Any = REAL,
-        no_header: bool = False,
-    ) -> "KeyedVectors":
-        """Reads the format of word2vec.c.
-
-        Args:
-          fvocab: a file with a line `key count` for each key; None: counts are made up.
-          encoding, unicode_errors: of keys, as of `bytes.decode`.
-          limit: read only the first rows.
-          datatype: of the vectors.
-          no_header: the file is text and begins with its first row, as of GloVe.
-
-        Raises:
-          EOFError: the file is too short.
-          UnicodeDecodeError: a key is not in `encoding`.
-          ValueError: the first line has not two numbers, or a row another size.
-        """
-        return word2vec_format.load(
-            *(cls, fname, fvocab, binary, encoding, unicode_errors),
-            *(limit, datatype, no_header),
-        )
-
-    def intersect_word2vec_format(
-        self,
-        fname: Any,
-        lockf: float = 0.0,
-        binary: bool = False,
-        encoding: str = "utf8",
-        unicode_errors: str = "strict",
-    ) -> None:
-        """Replaces the vectors of those keys that a file of word2vec.c has, too.
-
-        Args:
-          lockf: the factor of their rates from then on; 0.0: they stay as they are.
-
-        Raises:
-          ValueError: the file has vectors of another size.
-        """
-        factors = row_factors(self)
-        num = word2vec_format.merge(
-            *(self, fname, factors, lockf, binary, (encoding, unicode_errors))
-        )
-        self.vectors_lockf, self.norms = factors, None
-        self.add_lifecycle_event(
-            "intersect_word2vec_format",
-            msg=f"merged {num} vectors into {self.vectors.shape} matrix from {fname}",
-        )
-
-    def save(
-        self,
-        fname_or_handle: Any,
-        separately: Any = None,
-        sep_limit: int = 10 * 1024**2,
-        ignore: Any = frozenset(),
-        pickle_protocol: int = 4,
-    ) -> None:
-        """Writes one file (safetensors and JSON), which `load` reads.
-
-        Attributes that a program gave the vectors are saved if JSON has them, or if
-        they are arrays of numbers; the log warns of others.
-
-        `separately`, `sep_limit` and `pickle_protocol` have no effect; an attribute in
-        `ignore` is left out.
-
-        Raises:
-          TypeError, ValueError: keys or attributes have values that no file can have,
-            or arrays have other sizes than the vectors.
-        """
+    def to_saved(self, path: Any, ignore: Any) -> files.Saved:
+        """Raises what `load` would."""
         saved = files.Saved(self.KIND, *self.parts(ignore))
-        type(self).filled(saved)  # raises what `load` would
-        files.write(fname_or_handle, saved)
-
-    @classmethod
-    def load(cls, fname: Any, mmap: str | None = None, *, trust: bool = False) -> Any:
-        """The object in a file of `save`: vectors, or a model, as in gensim.
-
-        Args:
-          mmap: "r", "r+" or "c": leave the arrays on disk, as `numpy.memmap` does.
-          trust: read also pickles of gensim, by gensim. A pickle can run any program.
-
-        Raises:
-          AttributeError: `FastTextKeyedVectors.load` of a file without n-grams.
-          ValueError: the file is damaged, or a pickle without `trust`.
-          ImportError: it is a pickle, and gensim is not installed.
-        """
-        return loading.load(cls, fname, mmap, trust)
+        type(self).filled(saved)
+        return saved
 
     def parts(
         self, ignore: Any = frozenset(), prefix: str = ""
@@ -620,7 +467,7 @@ class KeyedVectors:
 
         Paths are left out, as they follow from the counts.
         """
-        return saved_vectors.parts(self, ignore, prefix)
+        return contents.of_vectors(self, ignore, prefix)
 
     @classmethod
     def filled(cls, saved: files.Saved, prefix: str = "") -> Any:
@@ -631,23 +478,12 @@ class KeyedVectors:
         """
         self = cls.__new__(cls)
         KeyedVectors.__init__(self, 0)
-        saved_vectors.fill(self, saved, prefix)
+        contents.fill_vectors(self, saved, prefix)
         return self
 
     @classmethod
     def from_saved(cls, saved: files.Saved, prefix: str = "") -> Any:
-        """The vectors in a file of `save`.
-
-        Raises:
-          ValueError: parts are missing, or do not fit each other.
-        """
         return cls.filled(saved, prefix)
-
-    def add_lifecycle_event(
-        self, event_name: str, log_level: int = logging.INFO, **event: Any
-    ) -> None:
-        """Logs an event, and appends it to `lifecycle_events`."""
-        add_event(self, event_name, log_level, **event)
 
     def similarity_unseen_docs(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Not for words."""
@@ -655,55 +491,27 @@ class KeyedVectors:
             "Call similarity_unseen_docs on a Doc2Vec model instead."
         )
 
-    @property
-    def vectors_norm(self) -> NoReturn:
-        """Gone since gensim 4."""
-        raise AttributeError(
-            "The `.vectors_norm` attribute is computed dynamically since Gensim 4.0.0. "
-            f"Use `.get_normed_vectors()` instead.\n{_MIGRATION}"
-        )
-
-    @property
-    def index2entity(self) -> NoReturn:
-        """Gone since gensim 4."""
-        raise AttributeError(
-            "The index2entity attribute has been replaced by index_to_key since "
-            f"Gensim 4.0.0.\n{_MIGRATION}"
-        )
-
-    @property
-    def index2word(self) -> NoReturn:
-        """Gone since gensim 4."""
-        raise AttributeError(
-            "The index2word attribute has been replaced by index_to_key since "
-            f"Gensim 4.0.0.\n{_MIGRATION}"
-        )
-
-    @property
-    def vocab(self) -> NoReturn:
-        """Gone since gensim 4."""
-        raise AttributeError(
-            "The vocab attribute was removed from KeyedVector in Gensim 4.0.0.\n"
-            "Use KeyedVector's .key_to_index dict, .index_to_key list, and methods "
-            ".get_vecattr(key, attr) and .set_vecattr(key, attr, new_val) instead.\n"
-            f"{_MIGRATION}"
-        )
+    vectors_norm = _gone(
+        "The `.vectors_norm` attribute is computed dynamically since Gensim 4.0.0. "
+        f"Use `.get_normed_vectors()` instead.\n{_MIGRATION}"
+    )
+    index2entity = _gone(
+        "The index2entity attribute has been replaced by index_to_key since "
+        f"Gensim 4.0.0.\n{_MIGRATION}"
+    )
+    index2word = _gone(
+        "The index2word attribute has been replaced by index_to_key since "
+        f"Gensim 4.0.0.\n{_MIGRATION}"
+    )
+    vocab = _gone(
+        "The vocab attribute was removed from KeyedVector in Gensim 4.0.0.\n"
+        "Use KeyedVector's .key_to_index dict, .index_to_key list, and methods "
+        ".get_vecattr(key, attr) and .set_vecattr(key, attr, new_val) instead.\n"
+        f"{_MIGRATION}"
+    )
 
 
 Word2VecKeyedVectors = EuclideanKeyedVectors = KeyedVectors
 
-
-def load_word2vec_format(*args: Any, **kwargs: Any) -> KeyedVectors:
-    """`KeyedVectors.load_word2vec_format`."""
-    return KeyedVectors.load_word2vec_format(*args, **kwargs)
-
-
-def _load_word2vec_format(cls: Any, fname: Any, **options: Any) -> Any:
-    """gensim's private reader, with its `binary_chunk_size`."""
-    return word2vec_format.load(cls, fname, **options)
-
-
-def _warn_deprecated(name: str, advice: str) -> None:
-    warnings.warn(
-        f"Call to deprecated `{name}` ({advice}).", DeprecationWarning, stacklevel=3
-    )
+load_word2vec_format = KeyedVectors.load_word2vec_format
+_load_word2vec_format = word2vec_format.load_word2vec_format

@@ -1,4 +1,4 @@
-"""Paths of words in a Huffman tree, for models with `hs=1`, and scores by them.
+"""Paths of words in a Huffman tree, for models with `hs=1`, and `Word2Vec.score`.
 
 As in gensim, a word has the attributes `code`, u8[L], and `point`, u32[L]: at each
 inner node from the root on, 1 where its path goes to the second child, and the row of
@@ -42,26 +42,59 @@ def set_paths(vectors: Any, num_keys: int | None = None) -> None:
     _log.info("built huffman tree with maximum node depth %i", depth)
 
 
-def score(model: Any, sentences: Iterable[Any], most: int) -> np.ndarray:
-    """The log likelihood of each of the first `most` sentences, f32[n]."""
+def score(
+    self: Any,
+    sentences: Iterable[Any],
+    total_sentences: int = int(1e6),
+    chunksize: int = 100,
+    queue_factor: int = 2,
+    report_delay: float = 1,
+) -> np.ndarray:
+    """The log likelihood of each sentence by hierarchical softmax, f32[n].
+
+    The sum of log P(word | context) over all words and all contexts up to `window`;
+    sg=0: of log P(word | mean of its contexts). Unknown words are left out. As in
+    gensim, a branch whose score is 6 or more in size adds nothing.
+
+    Args:
+      total_sentences: score only so many, from the first.
+      chunksize, queue_factor, report_delay: no effect.
+
+    Raises:
+      RuntimeError: there is no vocabulary, or `hs` is 0.
+    """
+    _log.info(
+        "scoring sentences with %i workers on %i vocabulary and %i features, "
+        "using sg=%s hs=%s sample=%s and negative=%s",
+        *(self.workers, len(self.wv), self.layer1_size),
+        *(self.sg, self.hs, self.sample, self.negative),
+    )
+    if not self.wv.key_to_index:
+        raise RuntimeError("you must first build vocabulary before scoring new data")
+    if not self.hs:
+        raise RuntimeError(
+            "We have currently only implemented score for the hierarchical softmax "
+            "scheme, so you need to have run word2vec with hs=1 and negative=0 for "
+            "this to work."
+        )
     started = time.perf_counter()
-    ids, given = model.wv.key_to_index, iter(sentences)
-    found = [
-        _log_likelihood(model, np.array([ids[x] for x in words if x in ids], np.int64))
-        for words in itertools.islice(given, most)
+    ids, remaining = self.wv.key_to_index, iter(sentences)
+    likelihoods = [
+        _log_likelihood(self, np.array([ids[x] for x in words if x in ids], np.int64))
+        for words in itertools.islice(remaining, total_sentences)
     ]
-    if next(given, None) is not None:
+    if next(remaining, None) is not None:
         _log.warning(
             "terminating after %i sentences (set higher total_sentences if you want "
             "more).",
-            most,
+            total_sentences,
         )
     seconds = max(time.perf_counter() - started, 1e-9)
     _log.info(
         "scoring %i sentences took %.1fs, %.0f sentences/s",
-        *(len(found), seconds, len(found) / seconds),
+        *(len(likelihoods), seconds, len(likelihoods) / seconds),
     )
-    return np.array(found, REAL)
+    return np.array(likelihoods, REAL)
 
 
 def _log_likelihood(model: Any, ids: np.ndarray) -> float:

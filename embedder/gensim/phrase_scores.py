@@ -125,13 +125,13 @@ def named_scorer(name: str) -> Callable[..., float]:
     if name in _BY_NAME:
         return _BY_NAME[name]
     module, _, function = name.partition(":")
-    found = _of_module(module, function)
-    if not inspect.isfunction(found) or _missing_arguments(found):
+    scorer = _of_module(module, function)
+    if not inspect.isfunction(scorer) or _missing_arguments(scorer):
         raise ValueError(
             f"its `scoring` is {name!r:.80}, which no imported module has as a scorer: "
             "import its module before `load`"
         )
-    return found
+    return scorer
 
 
 def _of_module(module: str, name: str) -> Any:

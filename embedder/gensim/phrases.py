@@ -12,10 +12,10 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from embedder.gensim import files, loading, saved_phrases
-from embedder.gensim.lifecycle import add_event
+from embedder.gensim import contents, files
 from embedder.gensim.phrase_scores import NEVER, scorer_of
-from embedder.gensim.rules import prune_vocab
+from embedder.gensim.saving import SaveLoad
+from embedder.gensim.vocabulary import prune_vocab
 
 _log = logging.getLogger("gensim.models.phrases")
 
@@ -23,14 +23,13 @@ Scored = tuple[str | None, float | None]
 """A text and its score; a score of None: it is no phrase."""
 
 
-class PhrasesTransformation:
+class PhrasesTransformation(SaveLoad):
     """Joins the phrases that `score_candidate` of a subclass tells.
 
     Args:
       connector_words: words inside phrases, which begin and end none.
     """
 
-    KIND: str
     delimiter: str
     min_count: float
     threshold: float
@@ -83,67 +82,19 @@ class PhrasesTransformation:
             if phrase is not None and score is not None
         }
 
-    def save(
-        self,
-        fname_or_handle: Any,
-        separately: Any = None,
-        sep_limit: int = 10 * 1024**2,
-        ignore: Any = frozenset(),
-        pickle_protocol: int = 4,
-    ) -> None:
-        """Writes one file (safetensors and JSON), which `load` reads.
-
-        `separately`, `sep_limit` and `pickle_protocol` have no effect; an attribute of
-        the program's own in `ignore` is left out.
-
-        Raises:
-          TypeError: words are no text, or `scoring` is no function of a module.
-        """
-        self.add_lifecycle_event("saving", fname_or_handle=str(fname_or_handle))
-        files.write(fname_or_handle, saved_phrases.parts(self, ignore))
-
-    @classmethod
-    def load(
-        cls,
-        fname: Any,
-        mmap: str | None = None,
-        *,
-        rethrow: bool = False,
-        trust: bool = False,
-    ) -> Any:
-        """The `Phrases` or `FrozenPhrases` in a file of `save`.
-
-        Args:
-          mmap: no effect.
-          rethrow: no effect.
-          trust: read also pickles of gensim, by gensim. A pickle can run any program.
-
-        Raises:
-          AttributeError: the file has something else.
-          ValueError: the file is damaged, its scorer is in no imported module, or it is
-            a pickle without `trust`.
-          ImportError: it is a pickle, and gensim is not installed.
-        """
-        return loading.load(cls, fname, None, trust)
+    def to_saved(self, path: Any, ignore: Any) -> files.Saved:
+        """Also logs the event of saving."""
+        self.add_lifecycle_event("saving", fname_or_handle=str(path))
+        return contents.of_phrases(self, ignore)
 
     @classmethod
     def from_saved(cls, saved: files.Saved) -> Any:
-        """The phrases in a file of `save`.
-
-        Raises:
-          ValueError: parts are missing, or do not fit each other.
-        """
-        found = cls.__new__(cls)
-        saved_phrases.fill(found, saved)
-        return found
-
-    def add_lifecycle_event(
-        self, event_name: str, log_level: int = logging.INFO, **event: Any
-    ) -> None:
-        """Logs an event, and appends it to `lifecycle_events`."""
-        add_event(self, event_name, log_level, **event)
+        phrases = cls.__new__(cls)
+        contents.fill_phrases(phrases, saved)
+        return phrases
 
 
+@files.saved
 class Phrases(PhrasesTransformation):
     """Phrases of sentences: pairs of words whose score is above a threshold.
 
@@ -281,21 +232,22 @@ class Phrases(PhrasesTransformation):
 
     def export_phrases(self) -> dict[str, float]:
         """All phrases, and their scores."""
-        found: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for text in self.vocab:
             first, *between = text.split(self.delimiter)
             if between:
                 last = between.pop()
                 phrase, score = self.score_candidate(first, last, between)
                 if score is not None:
-                    found[phrase] = score
-        return found
+                    scores[phrase] = score
+        return scores
 
     def freeze(self) -> "FrozenPhrases":
         """The phrases alone: smaller, faster, and without `add_vocab`."""
         return FrozenPhrases(self)
 
 
+@files.saved
 class FrozenPhrases(PhrasesTransformation):
     """The phrases of a `Phrases`, without its counts.
 
@@ -332,6 +284,7 @@ class FrozenPhrases(PhrasesTransformation):
 
 
 Phraser = FrozenPhrases  # gensim's older name
+_PhrasesTransformation = PhrasesTransformation
 
 
 class _Joined:

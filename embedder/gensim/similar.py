@@ -1,4 +1,4 @@
-"""Queries of `KeyedVectors`: nearest keys, centrality, distances of documents."""
+"""Methods of `KeyedVectors`: nearest keys, centrality, distances of documents."""
 
 import logging
 from numbers import Integral
@@ -22,33 +22,46 @@ def cosine(first: np.ndarray, second: np.ndarray) -> np.float32:
     return np.float32(np.dot(*pair))
 
 
-def as_list(given: Any) -> list[Any]:
+def as_list(items: Any) -> list[Any]:
     """A key, a vector, or several of them, as a list."""
-    if given is None:
+    if items is None:
         return []
-    is_vector = isinstance(given, np.ndarray) and given.ndim == 1
-    return [given] if isinstance(given, KEY_TYPES) or is_vector else list(given)
+    is_vector = isinstance(items, np.ndarray) and items.ndim == 1
+    return [items] if isinstance(items, KEY_TYPES) or is_vector else list(items)
 
 
 def best(scores: np.ndarray, num: int) -> np.ndarray:
-    """Positions of the `num` highest scores, best first, ties by position."""
-    if num < len(scores) // 2:
-        bound = np.partition(scores, len(scores) - num)[len(scores) - num]
-        among = np.flatnonzero(scores >= bound)
-    else:
-        among = np.arange(len(scores))
-    return among[np.argsort(-scores[among], kind="stable")][:num]
+    """Positions of the `num` highest scores, best first, ties by position, NaN last."""
+    costs = -scores  # NumPy sorts NaN to the end
+    among = np.arange(len(scores))
+    if 0 < num < len(scores) // 2:
+        among = np.flatnonzero(~(costs > np.partition(costs, num - 1)[num - 1]))
+    return among[np.argsort(costs[among], kind="stable")][:num]
 
 
 def most_similar(
-    vectors: Any,
-    positive: Any,
-    negative: Any,
-    topn: int | None,
-    rows: slice,
-    indexer: Any,
+    self: Any,
+    positive: Any = None,
+    negative: Any = None,
+    topn: int | None = 10,
+    clip_start: int = 0,
+    clip_end: int | None = None,
+    restrict_vocab: int | None = None,
+    indexer: Any = None,
 ) -> Any:
-    """Nearest keys among `rows`; see `KeyedVectors.most_similar`."""
+    """The keys nearest by cosine to the mean of +`positive` and -`negative`.
+
+    Args:
+      positive, negative: keys or vectors, one or several, or (key, weight).
+      topn: how many; None: the cosines of all keys, [V].
+      clip_start, clip_end, restrict_vocab: search only these rows.
+      indexer: an index with a method `most_similar(vector, topn)`.
+
+    Raises:
+      KeyError: a key is unknown.
+    """
+    rows = slice(clip_start, clip_end or len(self.vectors))
+    rows = slice(0, restrict_vocab) if restrict_vocab else rows
     if isinstance(topn, Integral) and topn < 1:
         return []
     plus, minus = as_list(positive), as_list(negative)
@@ -59,53 +72,67 @@ def most_similar(
         keys.append(item[0] if is_weighted else item)
         if is_weighted:
             weights[place] = item[1]
-    vectors.fill_norms()
-    mean = vectors.get_mean_vector(
+    self.fill_norms()
+    mean = self.get_mean_vector(
         keys, weights, pre_normalize=True, post_normalize=True, ignore_missing=False
     )
     if indexer is not None and isinstance(topn, int):
         return indexer.most_similar(mean, topn)
-    scores = vectors.vectors[rows] @ mean / vectors.norms[rows]
+    scores = self.vectors[rows] @ mean / self.norms[rows]
     if not topn:
         return scores
-    own = {vectors.get_index(key, -1) for key in keys if isinstance(key, KEY_TYPES)}
-    return _named(vectors, scores, int(topn), own - {-1}, rows.start or 0)
+    own = {self.get_index(key, -1) for key in keys if isinstance(key, KEY_TYPES)}
+    return _named(self, scores, int(topn), own - {-1}, rows.start or 0)
 
 
 def most_similar_cosmul(
-    vectors: Any, positive: Any, negative: Any, topn: int | None
+    self: Any,
+    positive: Any = None,
+    negative: Any = None,
+    topn: int | None = 10,
+    restrict_vocab: int | None = None,
 ) -> Any:
-    """Nearest keys by 3CosMul, Levy and Goldberg 2014, equation (4)."""
+    """The best keys by 3CosMul, Levy and Goldberg 2014, equation (4).
+
+    `restrict_vocab` has no effect, as in gensim.
+
+    Raises:
+      ValueError: there is no positive key.
+    """
     if isinstance(topn, Integral) and topn < 1:
         return []
     plus, minus = as_list(positive), as_list(negative)
     own = {
-        vectors.get_index(key)
+        self.get_index(key)
         for key in plus + minus
-        if not isinstance(key, np.ndarray) and key in vectors.key_to_index
+        if not isinstance(key, np.ndarray) and key in self.key_to_index
     }
     if not plus:
         raise ValueError("cannot compute similarity with no input")
-    vectors.fill_norms()
+    self.fill_norms()
 
     def products(terms: list[Any]) -> np.ndarray:
         """Products of the cosines with all terms, each shifted to [0, 1]."""
-        total = np.ones(len(vectors.vectors), np.float32)
+        total = np.ones(len(self.vectors), np.float32)
         for term in terms:
             is_key = isinstance(term, str)
-            query = vectors.get_vector(term, norm=True) if is_key else term
-            total = total * (1 + vectors.vectors @ query / vectors.norms) / 2
+            query = self.get_vector(term, norm=True) if is_key else term
+            total = total * (1 + self.vectors @ query / self.norms) / 2
         return total
 
     scores = products(plus) / (products(minus) + 0.000001)
-    return _named(vectors, scores, int(topn), own, 0) if topn else scores
+    return _named(self, scores, int(topn), own, 0) if topn else scores
 
 
 def rank_by_centrality(
-    vectors: Any, words: list[Any], use_norm: bool
+    self: Any, words: Any, use_norm: bool = True
 ) -> list[tuple[Any, Any]]:
-    """(cosine with the mean of all, word), highest first."""
-    known = [word for word in words if word in vectors]
+    """(cosine with the mean of `words`, word), highest first.
+
+    Raises:
+      ValueError: none of them is known.
+    """
+    known = [word for word in words if word in self]
     if len(known) < len(words):
         _log.warning(
             "vectors for words %s are not present in the model, ignoring these words",
@@ -113,24 +140,23 @@ def rank_by_centrality(
         )
     if not known:
         raise ValueError("cannot select a word from an empty list")
-    matrix = np.stack([vectors.get_vector(word, norm=use_norm) for word in known])
+    matrix = np.stack([self.get_vector(word, norm=use_norm) for word in known])
     matrix = matrix.astype(np.float32)
-    scores = matrix @ vectors.get_mean_vector(matrix, post_normalize=True)
+    scores = matrix @ self.get_mean_vector(matrix, post_normalize=True)
     return sorted(zip(scores, known, strict=True), reverse=True)
 
 
-def word_movers_distance(
-    vectors: Any, document1: list[str], document2: list[str], norm: bool
-) -> float:
-    """Word Mover's Distance, Kusner et al. 2015, by POT.
+def wmdistance(self: Any, document1: Any, document2: Any, norm: bool = True) -> float:
+    """Word Mover's Distance (Kusner et al. 2015) of two lists of words; inf if one has
+    no known word.
 
     Raises:
-      ImportError: POT is not installed.
+      ImportError: POT (the package `pot`) is not installed.
     """
     from ot import emd2
     from scipy.spatial.distance import cdist
 
-    first, second = ([x for x in d if x in vectors] for d in (document1, document2))
+    first, second = ([x for x in d if x in self] for d in (document1, document2))
     dropped = len(document1) - len(first), len(document2) - len(second)
     if any(dropped):
         _log.info(
@@ -145,7 +171,7 @@ def word_movers_distance(
     words = sorted({*first, *second})
     if len(words) == 1:
         return 0.0
-    points = np.stack([vectors.get_vector(x, norm=norm) for x in words])
+    points = np.stack([self.get_vector(x, norm=norm) for x in words])
     distances = cdist(points, points)
     is_first = np.array([word in first for word in words])
     is_second = np.array([word in second for word in words])
@@ -164,9 +190,9 @@ def _named(
     vectors: Any, scores: np.ndarray, topn: int, own: set[int], first: int
 ) -> list[tuple[Any, float]]:
     """The `topn` best keys that are not `own`, and their scores."""
-    found = [
+    named = [
         (vectors.index_to_key[place + first], float(scores[place]))
         for place in best(scores, topn + len(own)).tolist()
         if place + first not in own
     ]
-    return found[:topn]
+    return named[:topn]

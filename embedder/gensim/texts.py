@@ -60,10 +60,10 @@ def tokenize(
       deacc: without accents.
       errors: as of `bytes.decode`.
     """
-    found = to_unicode(text, encoding, errors)
+    decoded = to_unicode(text, encoding, errors)
     if lowercase or to_lower or lower:
-        found = found.lower()
-    return simple_tokenize(deaccent(found) if deacc else found)
+        decoded = decoded.lower()
+    return simple_tokenize(deaccent(decoded) if deacc else decoded)
 
 
 def simple_preprocess(

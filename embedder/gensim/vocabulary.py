@@ -2,17 +2,50 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable, MutableMapping
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.gensim.rules import TrimRule, keep_vocab_item, prune_vocab
+TrimRule = Callable[[Any, int, int], int]
+"""(word, count, min_count) -> RULE_DEFAULT, RULE_DISCARD or RULE_KEEP."""
 
+RULE_DEFAULT = 0
+RULE_DISCARD = 1
+RULE_KEEP = 2
 _log = logging.getLogger("gensim.models.word2vec")
+_utils_log = logging.getLogger("gensim.utils")
 
 
-class _Kept(NamedTuple):
+def keep_vocab_item(
+    word: Hashable, count: int, min_count: int, trim_rule: TrimRule | None = None
+) -> bool:
+    """Whether a vocabulary keeps `word`: by `trim_rule`, else by `min_count`."""
+    ruled = RULE_DEFAULT if trim_rule is None else trim_rule(word, count, min_count)
+    if ruled in (RULE_KEEP, RULE_DISCARD):
+        return ruled == RULE_KEEP
+    return count >= min_count
+
+
+def prune_vocab(
+    vocab: MutableMapping[Any, int], min_reduce: int, trim_rule: TrimRule | None = None
+) -> int:
+    """Removes words below `min_reduce`; returns the sum of their counts."""
+    before = len(vocab)
+    dropped = [
+        word
+        for word, count in vocab.items()
+        if not keep_vocab_item(word, count, min_reduce, trim_rule)
+    ]
+    total = sum(vocab.pop(word) for word in dropped)
+    _utils_log.info(
+        "pruned out %i tokens with count <=%i (before %i, after %i)",
+        *(len(dropped), min_reduce, before, len(vocab)),
+    )
+    return total
+
+
+class _Trimmed(NamedTuple):
     """Words of a corpus that pass the rules, and what does not."""
 
     words: list[Any]
@@ -64,53 +97,65 @@ def count_words(
     return counts, num_words, num_sentences
 
 
-def prepare(
-    model: Any,
-    update: bool,
-    trim_rule: TrimRule | None,
-    min_count: int | None,
-    sample: float | None,
-    dry_run: bool,
-) -> dict[str, int]:
-    """Gives `model.wv` the words of `model.raw_vocab`; returns what gensim reports.
+def prepare_vocab(
+    self: Any,
+    update: bool = False,
+    keep_raw_vocab: bool = False,
+    trim_rule: TrimRule | None = None,
+    min_count: int | None = None,
+    sample: float | None = None,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    """Makes the vocabulary of `raw_vocab`; returns what was kept and dropped.
 
-    Args:
-      update: add to the words that there are.
-      dry_run: only report.
+    With `update` it adds to the words that there are; with `dry_run` it only returns.
     """
-    min_count = min_count or model.min_count
-    sample = sample or model.sample
-    model.effective_min_count = _effective_min_count(model, min_count)
-    kept = _kept(model.raw_vocab, model.effective_min_count, trim_rule)
+    min_count = min_count or self.min_count
+    sample = sample or self.sample
+    self.effective_min_count = _effective_min_count(self, min_count)
+    trimmed = _trimmed(self.raw_vocab, self.effective_min_count, trim_rule)
     if update:
         _log.info("Updating model with new vocabulary")
-        _extend(model, kept, dry_run)
+        _extend(self, trimmed, dry_run)
     else:
         _log.info("Creating a fresh vocabulary")
         if not dry_run:
-            model.min_count, model.sample = min_count, sample
-            _replace(model.wv, kept)
-        _report_fresh(model, kept)
-    shares = keep_shares(kept.counts, sample, kept.total)
+            self.min_count, self.sample = min_count, sample
+            self.wv.index_to_key = [*trimmed.words]
+            self.wv.key_to_index = {word: row for row, word in enumerate(trimmed.words)}
+            self.wv.expandos["count"] = trimmed.counts.copy()
+        _report_fresh(self, trimmed)
+    shares = keep_shares(trimmed.counts, sample, trimmed.total)
     is_rarer = shares < 1
     if not dry_run:
-        model.wv.allocate_vecattrs(["sample_int"], [np.uint32])
-        rows = [model.wv.key_to_index[word] for word in kept.words]
+        self.wv.allocate_vecattrs(["sample_int"], [np.uint32])
+        rows = [self.wv.key_to_index[word] for word in trimmed.words]
         limits = (shares * (2**32 - 1)).astype(np.uint32)
-        model.wv.expandos["sample_int"][rows] = limits
-    left = (shares * kept.counts).sum()
+        self.wv.expandos["sample_int"][rows] = limits
+    left = (shares * trimmed.counts).sum()
     _log.info("sample=%g downsamples %i most-common words", sample, np.sum(is_rarer))
-    model.add_lifecycle_event(
+    self.add_lifecycle_event(
         "prepare_vocab",
         msg=f"downsampling leaves estimated {left} word corpus "
-        f"({left * 100.0 / max(kept.total, 1):.1f}%% of prior {kept.total})",
+        f"({left * 100.0 / max(trimmed.total, 1):.1f}%% of prior {trimmed.total})",
     )
+    if not dry_run and not keep_raw_vocab:
+        _log.info("deleting the raw counts dictionary of %i items", len(self.raw_vocab))
+        self.raw_vocab = Counter()
+    if self.null_word:
+        self.add_null_word()
+    if self.sorted_vocab and not update:
+        self.wv.sort_by_descending_frequency()
+    if self.hs:
+        self.create_binary_tree()
+    if self.negative:
+        self.make_cum_table()
     return {
-        "drop_unique": kept.dropped_words,
-        "retain_total": kept.total,
+        "drop_unique": trimmed.dropped_words,
+        "retain_total": trimmed.total,
         "downsample_unique": int(is_rarer.sum()),
         "downsample_total": int(left),
-        "num_retained_words": len(kept.words),
+        "num_retained_words": len(trimmed.words),
     }
 
 
@@ -154,7 +199,7 @@ def _effective_min_count(model: Any, min_count: int) -> int:
     return effective
 
 
-def _kept(raw: Any, min_count: int, trim_rule: TrimRule | None) -> _Kept:
+def _trimmed(raw: Any, min_count: int, trim_rule: TrimRule | None) -> _Trimmed:
     words = [
         word
         for word, count in raw.items()
@@ -162,36 +207,30 @@ def _kept(raw: Any, min_count: int, trim_rule: TrimRule | None) -> _Kept:
     ]
     counts = np.array([raw[word] for word in words], np.int64)
     dropped = sum(raw.values()) - int(counts.sum())
-    return _Kept(words, counts, len(raw) - len(words), dropped)
+    return _Trimmed(words, counts, len(raw) - len(words), dropped)
 
 
-def _replace(vectors: Any, kept: _Kept) -> None:
-    vectors.index_to_key = [*kept.words]
-    vectors.key_to_index = {word: row for row, word in enumerate(kept.words)}
-    vectors.expandos["count"] = kept.counts.copy()
-
-
-def _report_fresh(model: Any, kept: _Kept) -> None:
-    num, of_words = len(kept.words), max(kept.num_words, 1)
-    total, of_total = kept.total, max(kept.total + kept.dropped_total, 1)
+def _report_fresh(model: Any, trimmed: _Trimmed) -> None:
+    num, of_words = len(trimmed.words), max(trimmed.num_words, 1)
+    total, of_total = trimmed.total, max(trimmed.total + trimmed.dropped_total, 1)
     least = f"effective_min_count={model.effective_min_count}"
     model.add_lifecycle_event(
         "prepare_vocab",
         msg=f"{least} retains {num} unique words ({num * 100 / of_words:.2f}% of "
-        f"original {kept.num_words}, drops {kept.dropped_words})",
+        f"original {trimmed.num_words}, drops {trimmed.dropped_words})",
     )
     model.add_lifecycle_event(
         "prepare_vocab",
         msg=f"{least} leaves {total} word corpus ({total * 100 / of_total:.2f}% of "
-        f"original {total + kept.dropped_total}, drops {kept.dropped_total})",
+        f"original {total + trimmed.dropped_total}, drops {trimmed.dropped_total})",
     )
 
 
-def _extend(model: Any, kept: _Kept, dry_run: bool) -> None:
-    """Adds the new words of `kept`, and all its counts."""
-    vectors, size = model.wv, max(kept.num_words, 1)
-    new = [word for word in kept.words if word not in vectors.key_to_index]
-    num_old = len(kept.words) - len(new)
+def _extend(model: Any, trimmed: _Trimmed, dry_run: bool) -> None:
+    """Adds the new words of `trimmed`, and all its counts."""
+    vectors, size = model.wv, max(trimmed.num_words, 1)
+    new = [word for word in trimmed.words if word not in vectors.key_to_index]
+    num_old = len(trimmed.words) - len(new)
     if not dry_run:
         for word in new:
             vectors.key_to_index[word] = len(vectors.index_to_key)
@@ -202,6 +241,7 @@ def _extend(model: Any, kept: _Kept, dry_run: bool) -> None:
     model.add_lifecycle_event(
         "prepare_vocab",
         msg=f"added {len(new)} new unique words ({len(new) * 100 / size:.2f}% of "
-        f"original {kept.num_words}) and increased the count of {num_old} pre-existing "
-        f"words ({num_old * 100 / size:.2f}% of original {kept.num_words})",
+        f"original {trimmed.num_words}) and increased the count of {num_old} "
+        f"pre-existing words ({num_old * 100 / size:.2f}% of original "
+        f"{trimmed.num_words})",
     )

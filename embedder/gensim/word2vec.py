@@ -5,7 +5,6 @@ import math
 import os
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable
 from types import GeneratorType
 from typing import Any, NoReturn
@@ -13,8 +12,8 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy import float32 as REAL
 
+from embedder.gensim import contents, files, paths, similar, vocabulary
 from embedder.gensim import epochs as training
-from embedder.gensim import files, loading, paths, saved_models, similar, vocabulary
 from embedder.gensim.corpora import (
     COMPRESSED,
     MAX_WORDS_IN_BATCH,
@@ -23,10 +22,10 @@ from embedder.gensim.corpora import (
     PathLineSentences,
     Text8Corpus,
 )
-from embedder.gensim.keyedvectors import KeyedVectors
-from embedder.gensim.lifecycle import add_event
+from embedder.gensim.keyedvectors import KeyedVectors, warn_deprecated
 from embedder.gensim.rows import pseudorandom_weak_vector
-from embedder.gensim.rules import TrimRule
+from embedder.gensim.saving import SaveLoad
+from embedder.gensim.vocabulary import TrimRule
 
 __all__ = [
     "BrownCorpus",
@@ -40,7 +39,8 @@ __all__ = [
 _log = logging.getLogger("gensim.models.word2vec")
 
 
-class Word2Vec:
+@files.saved
+class Word2Vec(SaveLoad):
     """Skip-gram and CBOW; arguments and defaults of gensim 4.4.
 
     The vectors are in `wv`. Given a corpus, the constructor trains. `loss_history` has
@@ -165,6 +165,16 @@ class Word2Vec:
         """Vectors without keys, as the model has them."""
         return KeyedVectors(vector_size)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Takes the attributes of a pickle, also of one that gensim's own class made.
+
+        What gensim's models do not have is as in a new model.
+        """
+        if "epochs_trained" not in state:
+            vars(self).update(vars(self._empty(state)))
+            state = state | {"load": call_on_class_only}
+        vars(self).update(state)
+
     def __str__(self) -> str:
         name, size = type(self).__name__, self.wv.vector_size
         return f"{name}<vocab={len(self.wv)}, vector_size={size}, alpha={self.alpha}>"
@@ -244,53 +254,25 @@ class Word2Vec:
         )
         return num_words, num_sentences
 
-    def prepare_vocab(
-        self,
-        update: bool = False,
-        keep_raw_vocab: bool = False,
-        trim_rule: TrimRule | None = None,
-        min_count: int | None = None,
-        sample: float | None = None,
-        dry_run: bool = False,
-    ) -> dict[str, Any]:
-        """Makes the vocabulary of `raw_vocab`; returns what was kept and dropped.
-
-        With `dry_run` it only returns that.
-        """
-        report: dict[str, Any] = vocabulary.prepare(
-            self, update, trim_rule, min_count, sample, dry_run
-        )
-        if not dry_run and not keep_raw_vocab:
-            _log.info(
-                "deleting the raw counts dictionary of %i items", len(self.raw_vocab)
-            )
-            self.raw_vocab = Counter()
-        if self.null_word:
-            self.add_null_word()
-        if self.sorted_vocab and not update:
-            self.wv.sort_by_descending_frequency()
-        if self.hs:
-            self.create_binary_tree()
-        if self.negative:
-            self.make_cum_table()
-        return report
+    prepare_vocab = vocabulary.prepare_vocab
+    score = paths.score
 
     def estimate_memory(
         self, vocab_size: int | None = None, report: dict[str, int] | None = None
     ) -> dict[str, int]:
         """Bytes that a model of `vocab_size` words takes, by purpose, as in gensim."""
         num = vocab_size or len(self.wv)
-        found = {**(report or {}), "vocab": num * (700 if self.hs else 500)}
-        found["vectors"] = num * self.vector_size * np.dtype(REAL).itemsize
+        sizes = {**(report or {}), "vocab": num * (700 if self.hs else 500)}
+        sizes["vectors"] = num * self.vector_size * np.dtype(REAL).itemsize
         for name, is_used in (("syn1", self.hs), ("syn1neg", self.negative)):
             if is_used:
-                found[name] = num * self.layer1_size * np.dtype(REAL).itemsize
-        found["total"] = sum(found.values())
+                sizes[name] = num * self.layer1_size * np.dtype(REAL).itemsize
+        sizes["total"] = sum(sizes.values())
         _log.info(
             "estimated required memory for %i words and %i dimensions: %i bytes",
-            *(num, self.vector_size, found["total"]),
+            *(num, self.vector_size, sizes["total"]),
         )
-        return found
+        return sizes
 
     def add_null_word(self) -> None:
         """Adds the word '\\0', for padding, with count 1."""
@@ -395,6 +377,7 @@ class Word2Vec:
           TypeError: there is no corpus, or it cannot be read so often.
           FloatingPointError: training diverged.
         """
+        _check_rates(start_alpha=start_alpha or 0, end_alpha=end_alpha or 0)
         self.alpha = start_alpha or self.alpha
         self.min_alpha = end_alpha or self.min_alpha
         self.epochs = epochs
@@ -418,9 +401,7 @@ class Word2Vec:
         for callback in callbacks:
             callback.on_train_begin(self)
         is_file = corpus_iterable is None
-        corpus = (
-            LineSentence(corpus_file) if corpus_iterable is None else corpus_iterable
-        )
+        corpus: Any = LineSentence(corpus_file) if is_file else corpus_iterable
         totals = training.Totals(total_examples, total_words)
         started = time.perf_counter()
         trained, raw = training.train(
@@ -480,45 +461,6 @@ class Word2Vec:
         """
         return self.running_training_loss
 
-    def score(
-        self,
-        sentences: Iterable[Any],
-        total_sentences: int = int(1e6),
-        chunksize: int = 100,
-        queue_factor: int = 2,
-        report_delay: float = 1,
-    ) -> np.ndarray:
-        """The log likelihood of each sentence by hierarchical softmax, f32[n].
-
-        The sum of log P(word | context) over all words and all contexts up to `window`;
-        sg=0: of log P(word | mean of its contexts). Unknown words are left out. As in
-        gensim, a branch whose score is 6 or more in size adds nothing.
-
-        Args:
-          total_sentences: score only so many, from the first.
-          chunksize, queue_factor, report_delay: no effect.
-
-        Raises:
-          RuntimeError: there is no vocabulary, or `hs` is 0.
-        """
-        _log.info(
-            "scoring sentences with %i workers on %i vocabulary and %i features, "
-            "using sg=%s hs=%s sample=%s and negative=%s",
-            *(self.workers, len(self.wv), self.layer1_size),
-            *(self.sg, self.hs, self.sample, self.negative),
-        )
-        if not self.wv.key_to_index:
-            raise RuntimeError(
-                "you must first build vocabulary before scoring new data"
-            )
-        if not self.hs:
-            raise RuntimeError(
-                "We have currently only implemented score for the hierarchical softmax "
-                "scheme, so you need to have run word2vec with hs=1 and negative=0 for "
-                "this to work."
-            )
-        return paths.score(self, sentences, total_sentences)
-
     def predict_output_word(
         self, context_words_list: list[Any], topn: int | None = 10
     ) -> list[tuple[Any, Any]] | None:
@@ -569,52 +511,16 @@ class Word2Vec:
         self.corpus_count = other_model.corpus_count
         self.init_weights()
 
-    def save(
-        self,
-        fname_or_handle: Any,
-        separately: Any = None,
-        sep_limit: int = 10 * 1024**2,
-        ignore: Any = frozenset(),
-        pickle_protocol: int = 4,
-    ) -> None:
-        """Writes one file (safetensors and JSON), which `load` reads.
-
-        Attributes that a program gave the model are saved if JSON has them, or if they
-        are arrays of numbers; the log warns of others.
-
-        `separately`, `sep_limit` and `pickle_protocol` have no effect; an attribute in
-        `ignore` is left out.
-
-        Raises:
-          TypeError, ValueError: keys or attributes have values that no file can have,
-            or tables have other sizes than the vectors.
-        """
-        self.add_lifecycle_event("saving", fname_or_handle=str(fname_or_handle))
-        files.write(fname_or_handle, saved_models.parts(self, ignore))
+    def to_saved(self, path: Any, ignore: Any) -> files.Saved:
+        """Also logs the event of saving."""
+        self.add_lifecycle_event("saving", fname_or_handle=str(path))
+        return contents.of_model(self, ignore)
 
     @classmethod
-    def load(
-        cls,
-        fname: Any,
-        mmap: str | None = None,
-        *,
-        rethrow: bool = False,
-        trust: bool = False,
-    ) -> Any:
-        """The model in a file of `save`; a `FastText` where the file has one.
-
-        Args:
-          mmap: "r", "r+" or "c": leave the arrays on disk, as `numpy.memmap` does.
-          rethrow: no effect.
-          trust: read also pickles of gensim, by gensim. A pickle can run any program.
-
-        Raises:
-          AttributeError: the file has no model, or `FastText.load` a `Word2Vec`.
-          ValueError: the file is damaged, or a pickle without `trust`.
-          ImportError: it is a pickle, and gensim is not installed.
-        """
+    def load(cls, *args: Any, **kwargs: Any) -> Any:
+        """As of `SaveLoad`; logs an error where the file has no model."""
         try:
-            return loading.load(cls, fname, mmap, trust)
+            return super().load(*args, **kwargs)
         except AttributeError:
             _log.error(
                 "Model load error. Was model saved using code from an older Gensim "
@@ -632,20 +538,9 @@ class Word2Vec:
 
     @classmethod
     def from_saved(cls, saved: files.Saved) -> "Word2Vec":
-        """The model in a file of `save`.
-
-        Raises:
-          ValueError: parts are missing, or do not fit each other.
-        """
-        model = cls._empty(saved_models.facts(saved))
-        saved_models.fill(model, saved)
+        model = cls._empty(contents.model_facts(saved))
+        contents.fill_model(model, saved)
         return model
-
-    def add_lifecycle_event(
-        self, event_name: str, log_level: int = logging.INFO, **event: Any
-    ) -> None:
-        """Logs an event, and appends it to `lifecycle_events`."""
-        add_event(self, event_name, log_level, **event)
 
 
 def call_on_class_only(*args: Any, **kwargs: Any) -> NoReturn:
@@ -671,7 +566,7 @@ def _check_corpus(corpus: Any, path: Any, passes: int) -> None:
             )
         if os.path.splitext(path)[1].lower() in COMPRESSED:
             raise TypeError(
-                "Training from compressed files is not supported with the "
+                "Trainer from compressed files is not supported with the "
                 f"`corpus_path` argument. Please decompress {path} or use "
                 "`corpus_iterable` instead."
             )
@@ -710,13 +605,10 @@ def _check_numbers(vector_size: Any, sample: Any, alpha: Any, min_alpha: Any) ->
         raise ValueError(f"`vector_size` must be an integer >= 1, got {vector_size!r}.")
     if sample and not 0 < float(sample) < math.inf:
         raise ValueError(f"`sample` must be a finite number >= 0, got {sample!r}.")
-    for name, value in (("alpha", alpha), ("min_alpha", min_alpha)):
+    _check_rates(alpha=alpha, min_alpha=min_alpha)
+
+
+def _check_rates(**rates: Any) -> None:
+    for name, value in rates.items():
         if not math.isfinite(float(value)):
             raise ValueError(f"`{name}` must be a finite number, got {value!r}.")
-
-
-def warn_deprecated(name: str, advice: str) -> None:
-    """Warns the caller of the caller of an old name."""
-    warnings.warn(
-        f"Call to deprecated `{name}` ({advice}).", DeprecationWarning, stacklevel=3
-    )

@@ -1,10 +1,10 @@
-"""Line charts as numbers: the template draws them as SVG.
+"""Charts: as numbers that the template draws as SVG, and as lines of text."""
 
-Axes have round ticks; a chart of other programs' series has one line for each.
-"""
-
+import itertools
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,6 +13,10 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 10, 10, 40
 _TICKS = 5
 _ACROSS = WIDTH - _LEFT - _RIGHT
 _UP = HEIGHT - _TOP - _BOTTOM
+_DIAGONAL = (float(_LEFT), float(_TOP + _UP), float(_LEFT + _ACROSS), float(_TOP))
+
+_BLANK = 0x2800  # the pattern without dots
+_DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # of [row][column]
 
 Points = list[tuple[float, float]]
 
@@ -49,50 +53,24 @@ class Column(NamedTuple):
     text: str
 
 
-class AreaChart(NamedTuple):
-    """Layers of columns upon each other, from 0 to 100 %, in a picture like a Chart's.
-
-    Columns are as wide as what they are about is long.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Chart:
+    """Lines, or layers of columns upon each other, in pixels of WIDTH x HEIGHT."""
 
     title: str
     x_label: str
-    layers: list[tuple[str, list[Column]]]  # names and parts of columns, lowest first
     x_ticks: list[Tick]
     y_ticks: list[Tick]
-    description: str
-    left: float = _LEFT
-    right: float = WIDTH - _RIGHT
-    top: float = _TOP
-    bottom: float = HEIGHT - _BOTTOM
-    width: int = WIDTH
-    height: int = HEIGHT
-
-
-class Chart(NamedTuple):
-    """A chart, in pixels of a picture of WIDTH x HEIGHT."""
-
-    title: str
-    x_label: str
-    lines: list[tuple[str, list[Dot]]]  # names and points
-    x_ticks: list[Tick]
-    y_ticks: list[Tick]
+    description: str  # for a reader who does not see the picture
+    lines: Sequence[tuple[str, list[Dot]]] = ()  # names and points
+    layers: Sequence[tuple[str, list[Column]]] = ()  # names and columns, lowest first
     diagonal: tuple[float, float, float, float] | None = None  # where y equals x
-    left: float = _LEFT
-    right: float = WIDTH - _RIGHT
-    top: float = _TOP
-    bottom: float = HEIGHT - _BOTTOM
-    width: int = WIDTH
-    height: int = HEIGHT
-
-    @property
-    def description(self) -> str:
-        """What a reader hears who does not see the picture."""
-        ends = (
-            f"{name}: from {dots[0].text} to {dots[-1].text}"
-            for name, dots in self.lines
-        )
-        return "; ".join(ends)
+    left: ClassVar[int] = _LEFT
+    right: ClassVar[int] = WIDTH - _RIGHT
+    top: ClassVar[int] = _TOP
+    bottom: ClassVar[int] = HEIGHT - _BOTTOM
+    width: ClassVar[int] = WIDTH
+    height: ClassVar[int] = HEIGHT
 
 
 def line_chart(
@@ -107,82 +85,81 @@ def line_chart(
     if not series:
         return None
     points = [point for each in series for point in each.points]
-    axes = [(0.0, 1.0)] * 2
+    x_ends, y_ends = (0.0, 1.0), (0.0, 1.0)
     if not unit_square:
-        axes = [_bounds(axis) for axis in zip(*points, strict=True)]
-    (x_low, x_high), (y_low, y_high) = axes
-    y_ticks = _round_ticks(y_low, y_high)
-
-    def across(x: float) -> float:
-        return round(_LEFT + (x - x_low) / (x_high - x_low) * _ACROSS, 2)
-
-    def up(y: float) -> float:
-        return round(HEIGHT - _BOTTOM - (y - y_low) / (y_high - y_low) * _UP, 2)
-
-    x_ticks = _round_ticks(x_low, x_high, is_integer=x_label == "epochs")
+        x_ends, y_ends = (_bounds(axis) for axis in zip(*points, strict=True))
     lines = [
         (
             each.name,
-            [Dot(across(x), up(y), f"{y:.4g} at {x:.4g}") for x, y in each.points],
+            [
+                Dot(_across(x, *x_ends), _up(y, *y_ends), f"{y:.4g} at {x:.4g}")
+                for x, y in each.points
+            ],
         )
         for each in series
     ]
+    ends = (f"{n}: from {dots[0].text} to {dots[-1].text}" for n, dots in lines)
+    x_ticks = _round_ticks(*x_ends, is_integer=x_label == "epochs")
     return Chart(
-        title,
-        x_label,
-        lines,
-        [Tick(across(x), f"{x:,.6g}") for x in x_ticks],
-        [Tick(up(y), f"{y:,.6g}") for y in y_ticks],
-        (across(0), up(0), across(1), up(1)) if unit_square else None,
+        title=title,
+        x_label=x_label,
+        x_ticks=[Tick(_across(x, *x_ends), f"{x:,.6g}") for x in x_ticks],
+        y_ticks=[Tick(_up(y, *y_ends), f"{y:,.6g}") for y in _round_ticks(*y_ends)],
+        description="; ".join(ends),
+        lines=lines,
+        diagonal=_DIAGONAL if unit_square else None,
     )
 
 
 def area_chart(
     title: str, edges: np.ndarray, layers: dict[str, np.ndarray], x_label: str
-) -> AreaChart:
-    """The shares of `layers` in columns between `edges`.
+) -> Chart:
+    """The shares of `layers`, from 0 to 100 %, in columns between `edges`.
 
     Args:
       edges: f64[N + 1], ascending, the ends of the columns.
       layers: by name f64[N], how much of each column it is.
     """
     total = np.maximum(sum(layers.values()), 1e-300)
-    width = _ACROSS / (edges[-1] - edges[0])
-    xs, below, found = _LEFT + (edges - edges[0]) * width, np.zeros(len(total)), []
+    first, last = float(edges[0]), float(edges[-1])
+    ends = list(itertools.pairwise(edges.tolist()))
+    below, layer_columns = np.zeros(len(total)), []
     for name, layer in layers.items():
-        share = layer / total
-        tops = HEIGHT - _BOTTOM - (below + share) * _UP
+        shares = layer / total
+        below = below + shares
         columns = [
             Column(
-                *(
-                    round(x, 2),
-                    round(top, 2),
-                    round(after - x, 2),
-                    round(part * _UP, 2),
-                ),
-                text=f"{100 * part:.3g} % from {start:.4g} to {end:.4g}",
+                _across(x, first, last),
+                _up(top, 0.0, 1.0),
+                round((after - x) / (last - first) * _ACROSS, 2),
+                round(share * _UP, 2),
+                f"{100 * share:.3g} % from {x:.4g} to {after:.4g}",
             )
-            for x, after, top, part, start, end in zip(
-                *(x.tolist() for x in (xs[:-1], xs[1:], tops, share)),
-                *(x.tolist() for x in (edges[:-1], edges[1:])),
-                strict=True,
+            for (x, after), top, share in zip(
+                *(ends, below.tolist(), shares.tolist()), strict=True
             )
         ]
-        found.append((name, columns))
-        below = below + share
-    whole = sum(float(each.sum()) for each in layers.values()) or 1.0
-    about = (f"{n} {100 * float(x.sum()) / whole:.3g} %" for n, x in layers.items())
-    return AreaChart(
-        title,
-        x_label,
-        found,
-        [
-            Tick(round(_LEFT + (x - edges[0]) * width, 2), f"{x:,.6g}")
-            for x in _round_ticks(float(edges[0]), float(edges[-1]))
-        ],
-        [Tick(HEIGHT - _BOTTOM - y / 100 * _UP, f"{y}") for y in (0, 25, 50, 75, 100)],
-        "of the whole " + ", ".join(about),
+        layer_columns.append((name, columns))
+    sums = {name: float(layer.sum()) for name, layer in layers.items()}
+    whole = sum(sums.values()) or 1.0
+    about = (f"{name} {100 * x / whole:.3g} %" for name, x in sums.items())
+    x_ticks = _round_ticks(first, last)
+    return Chart(
+        title=title,
+        x_label=x_label,
+        x_ticks=[Tick(_across(x, first, last), f"{x:,.6g}") for x in x_ticks],
+        y_ticks=[Tick(_up(y, 0, 100), f"{y}") for y in (0, 25, 50, 75, 100)],
+        description="of the whole " + ", ".join(about),
+        layers=layer_columns,
     )
+
+
+def _across(x: float, low: float, high: float) -> float:
+    return round(_LEFT + (x - low) / (high - low) * _ACROSS, 2)
+
+
+def _up(y: float, low: float, high: float) -> float:
+    return round(HEIGHT - _BOTTOM - (y - low) / (high - low) * _UP, 2)
 
 
 def _bounds(values: tuple[float, ...]) -> tuple[float, float]:
@@ -196,7 +173,10 @@ def _bounds(values: tuple[float, ...]) -> tuple[float, float]:
 
 def _round_ticks(low: float, high: float, is_integer: bool = False) -> list[float]:
     """Round numbers within [low, high], some `_TICKS` of them, at least two."""
-    step = _round_step((high - low) / _TICKS)
+    step = (high - low) / _TICKS
+    power = 10.0 ** math.floor(math.log10(step))
+    # The nearest of 1, 2 and 5 times a power of ten that is not below it.
+    step = next(n * power for n in (1, 2, 5, 10) if n * power >= step * (1 - 1e-9))
     if is_integer:
         step = max(1.0, step)
     while True:
@@ -206,7 +186,52 @@ def _round_ticks(low: float, high: float, is_integer: bool = False) -> list[floa
         step /= 2
 
 
-def _round_step(step: float) -> float:
-    """The nearest of 1, 2 and 5 times a power of ten that is not below `step`."""
-    power = 10.0 ** math.floor(math.log10(step))
-    return next(n * power for n in (1, 2, 5, 10) if n * power >= step * (1 - 1e-9))
+def text_chart(
+    points: Sequence[tuple[float, float]], width: int, height: int, *, dots: bool = True
+) -> list[str]:
+    """`height` lines of `width` characters with a line through `points`.
+
+    The least x is at the left edge and the largest at the right, values likewise from
+    bottom to top; equal values are in the middle.
+
+    Args:
+      points: (x, value), finite, with ascending x; one or more.
+      dots: braille, which has 2 x 4 dots a character; else "*".
+    """
+    across, down = (2, 4) if dots else (1, 1)
+    levels = _levels(points, width * across, height * down)
+    grid = np.zeros((height * down, width * across), bool)
+    before = levels[0]
+    for column, level in enumerate(levels):
+        low, high = sorted((before, level))
+        low += level > before  # the dots between two columns, without the first's own
+        high -= level < before
+        grid[low : high + 1, column] = True
+        before = level
+    grid = grid[::-1]
+    if not dots:
+        return ["".join("*" if x else " " for x in row).rstrip() for row in grid]
+    cells = grid.reshape(height, down, width, across).astype(int)
+    codes = np.einsum("hdwa,da->hw", cells, np.array(_DOTS))
+    return ["".join(chr(_BLANK + code) for code in row) for row in codes.tolist()]
+
+
+def _levels(
+    points: Sequence[tuple[float, float]], columns: int, rows: int
+) -> list[int]:
+    """The row, from the bottom, of the curve in each column: the mean of the points
+    there, and where there are none, on the line between those beside it."""
+    x, y = np.array(points, np.float64).T
+    first, last = x[0], x[-1]
+    span = last - first
+    at = np.zeros(len(x), int)
+    if span > 0:
+        at = np.minimum(columns - 1, ((x - first) / span * columns).astype(int))
+    num = np.bincount(at, minlength=columns)
+    sums = np.bincount(at, y, minlength=columns)
+    has = np.flatnonzero(num)
+    values = np.interp(np.arange(columns), has, sums[has] / num[has])
+    low, high = values.min(), values.max()
+    if not high > low:
+        return [rows // 2] * columns
+    return np.rint((values - low) / (high - low) * (rows - 1)).astype(int).tolist()

@@ -24,8 +24,8 @@ def has_bokeh() -> bool:
     return is_installed("bokeh")
 
 
-def draw(found: Map, target: str) -> Figure:
-    """The figure of a map; names of its models are what the page's script looks for.
+def draw(map_: Map, target: str) -> Figure:
+    """The figure of a map; the page's script looks for the names of its models.
 
     Args:
       target: id of the element that it is drawn in.
@@ -42,7 +42,7 @@ def draw(found: Map, target: str) -> Figure:
     )
     from bokeh.plotting import figure
 
-    first, positions = found.colourings[0], found.projection.positions
+    first, positions = map_.colourings[0], map_.projection.positions
     source = ColumnDataSource(
         {"x": positions[:, 0], "y": positions[:, 1], "colour": first.numbers},
         name="points",
@@ -79,12 +79,13 @@ def draw(found: Map, target: str) -> Figure:
     )
     ring = {"fill_color": None, "line_color": "#808080", "line_width": 2}
     plot.scatter("x", "y", source=marks, size="size", **ring)
-    labels = ColumnDataSource({"x": [], "y": [], "text": []}, name="labels")
+    columns: dict[str, list[Any]] = {"x": [], "y": [], "text": [], "size": []}
+    labels = ColumnDataSource(columns, name="labels")
     plot.text(
         *("x", "y", "text"),
         source=labels,
         name="label_texts",
-        text_font_size="12px",
+        text_font_size="size",
         text_baseline="bottom",
         x_offset=4,
         y_offset=-3,

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from embedder.metrics.scores import SCORES
+
 _FIXED = ("epoch", "updates", "seconds")
 _PER_SECOND = "_per_second"
 _SECONDS = "_seconds"
@@ -35,8 +37,8 @@ class Metrics(NamedTuple):
     def unit(self) -> str:
         """The items of `UNIT_per_second`; "": there is none."""
         names = (name for line in self._every_line for name in line)
-        found = (n.removesuffix(_PER_SECOND) for n in names if n.endswith(_PER_SECOND))
-        return next(found, "")
+        units = (n.removesuffix(_PER_SECOND) for n in names if n.endswith(_PER_SECOND))
+        return next(units, "")
 
     @property
     def items_name(self) -> str:
@@ -66,7 +68,8 @@ class Metrics(NamedTuple):
     @property
     def has_held_out(self) -> bool:
         """Whether held-out data were scored."""
-        return any(" by " not in n and not n.endswith("loss") for n in self.scores)
+        names = {name for score in SCORES for name in score.names}
+        return not names.isdisjoint(self.scores)
 
     @property
     def others(self) -> list[str]:
@@ -78,22 +81,23 @@ class Metrics(NamedTuple):
     @property
     def cpu_busy(self) -> float | None:
         """The mean share of all cores that the run had; None: it was not measured."""
-        found = [x for line in self.within if (x := line.get(BUSY)) is not None]
-        return sum(found) / len(found) if found else None
+        shares = [x for line in self.within if (x := line.get(BUSY)) is not None]
+        return sum(shares) / len(shares) if shares else None
 
     @property
     def seconds(self) -> float:
         """Time of all parts of the run, which count from 0 each."""
         lines = self._every_line
         if self.within:  # both kinds in their order in time
-            lines = sorted(lines, key=_updates_and_seconds)
+            times = "updates", "seconds"
+            lines = sorted(lines, key=lambda line: [line.get(n) or 0.0 for n in times])
         return _sum_of_parts(line.get("seconds") or 0.0 for line in lines)
 
     @property
     def updates(self) -> float | None:
         """Updates done; None: no line tells."""
-        found = [x for line in self._every_line if (x := line.get("updates"))]
-        return max(found, default=None)
+        counts = [x for line in self._every_line if (x := line.get("updates"))]
+        return max(counts, default=None)
 
     @property
     def _every_line(self) -> Sequence[Mapping[str, float | None]]:
@@ -107,16 +111,16 @@ class Metrics(NamedTuple):
 
     def _points_within(self, name: str) -> list[tuple[float, float]]:
         unit, per_epoch = self.unit, self._items_per_epoch()
-        found = []
+        points = []
         for line in self.within:
             value = line.get("loss" if name in _LOSSES else name)
             if value is not None and "epoch" in line:
-                found.append((_epochs_done(line, unit, per_epoch), value))
-        return sorted(found, key=lambda point: point[0])
+                points.append((_epochs_done(line, unit, per_epoch), value))
+        return sorted(points, key=lambda point: point[0])
 
     def _points_of_lines(self, name: str) -> list[tuple[float, float]]:
         unit, per_epoch = self.unit, self._items_per_epoch()
-        found = []
+        points = []
         for line in self.lines:
             value, epoch = line.get(name), line["epoch"]
             assert epoch is not None, "checked when it is read"
@@ -124,8 +128,8 @@ class Metrics(NamedTuple):
                 continue
             if not _is_epoch_end(line):
                 epoch = _epochs_done(line, unit, per_epoch)
-            found.append((float(epoch), value))
-        return found
+            points.append((float(epoch), value))
+        return points
 
     def last(self, name: str) -> float | None:
         """The newest value of `name`; None: it was not measured."""
@@ -161,17 +165,13 @@ def read_metrics(path: Path) -> Metrics:
         data = path.read_bytes()
     except FileNotFoundError:
         return Metrics([])
-    found = [_line(each) for each in data.splitlines() if each.strip()]
-    lines = [line for line in found if line is not None]
-    return Metrics(lines, len(found) - len(lines))
+    parsed = [_line(each) for each in data.splitlines() if each.strip()]
+    lines = [line for line in parsed if line is not None]
+    return Metrics(lines, len(parsed) - len(lines))
 
 
 def _is_epoch_end(line: Line) -> bool:
     return any(name in line for name in _LOSSES)
-
-
-def _updates_and_seconds(line: Mapping[str, float | None]) -> tuple[float, float]:
-    return line.get("updates") or 0.0, line.get("seconds") or 0.0
 
 
 def _epochs_done(

@@ -17,23 +17,36 @@ from typing import Any, NamedTuple
 
 from embedder.disk.files import atomic_file, name_file_in_errors
 from embedder.errors import install_command
-from embedder.evaluation.intervals import shown
-from embedder.evaluation.score_table import ScoreTable, score_rows
-from embedder.report.chart import AreaChart, Chart, Series, line_chart
+from embedder.metrics.intervals import shown
+from embedder.metrics.score_table import ScoreTable, score_rows
+from embedder.report.chart import Chart
 from embedder.report.figure import draw, has_bokeh
-from embedder.report.metrics import Metrics
+from embedder.report.nearest import Band
 from embedder.report.points import Map, as_json
 from embedder.report.predictions import Predictions
-from embedder.report.samples import Band
-from embedder.report.settings import Settings
-from embedder.report.state import end_of
-from embedder.report.text import duration, number, short
+from embedder.report.text import number, short
 
 _FOLDER = Path(__file__).parent / "assets"
 _NUMBER = re.compile(r"[-+]?\d[^<>]{0,24}")
 """A number, its unit, its interval: texts that are short, and start with a digit."""
 INSTALL = install_command("report")
 """The command that installs what draws a map."""
+
+
+class Setting(NamedTuple):
+    """A setting and its values as text."""
+
+    name: str
+    value: str
+    default: str
+
+
+class Settings(NamedTuple):
+    """The settings of a run by where their values are from."""
+
+    changed: list[Setting]  # other than the defaults
+    chosen: list[Setting]  # left open, and chosen for the data
+    defaults: list[Setting]
 
 
 class Comparison(NamedTuple):
@@ -54,7 +67,7 @@ class Page(NamedTuple):
     scores: tuple[tuple[str, str], ...] = ()  # of the vectors, with intervals
     settings: Settings | None = None
     curves: tuple[Chart, ...] = ()
-    time: AreaChart | None = None  # by activity
+    time: Chart | None = None  # by activity
     map: Map | None = None
     bands: tuple[Band, ...] = ()
     predictions: Predictions | None = None
@@ -64,9 +77,9 @@ class Page(NamedTuple):
 
     def with_scores(self, scores: ScoreTable) -> "Page":
         """The page with scores of the vectors, whose baselines are no results then."""
-        found = dict(score_rows(scores))
-        results = [row for row in self.results if row[0] not in found]
-        return self._replace(results=results, scores=(*found.items(),))
+        rows = dict(score_rows(scores))
+        results = [row for row in self.results if row[0] not in rows]
+        return self._replace(results=results, scores=(*rows.items(),))
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,7 +116,8 @@ def make_report(page: Page) -> Report:
             figure = draw(page.map, "map-plot")
             scripts += figure.scripts
         scripts.append(_read("map.js"))
-    scripts = [Markup(_script(each)) for each in scripts]
+    # A backslash, so that no script ends its element.
+    scripts = [Markup(re.sub(r"<(?=/script|!--)", r"<\\", x)) for x in scripts]
     text = _template().render(
         page=page,
         style=Markup(_read("style.css")),
@@ -120,17 +134,16 @@ def make_report(page: Page) -> Report:
 def _template() -> Any:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    found = Environment(
+    environment = Environment(
         loader=FileSystemLoader(_FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = {"short": short, "number": number, "interval": shown}
-    found.filters |= filters | {"num": _class_of_number, "json": _json}
-    found.filters["prose"] = _prose
-    return found.get_template("page.html")
+    environment.filters |= {"short": short, "number": number, "interval": shown}
+    environment.filters |= {"num": _class_of_number, "json": _json, "prose": _prose}
+    return environment.get_template("page.html")
 
 
 @functools.cache
@@ -146,18 +159,13 @@ def _class_of_number(value: str) -> Any:
 
 
 def _prose(text: str) -> Any:
-    """A sentence, with what is between backticks as code, and flags in one line."""
+    """A sentence, with text between backticks as code, and each flag in one line."""
     from markupsafe import Markup, escape
 
     whole = re.sub(r"`([^`]*)`", r"<code>\1</code>", str(escape(text)))
     return Markup(
         re.sub(r"(?<![\w-])(--[a-z][a-z-]*)", r'<span class="flag">\1</span>', whole)
     )
-
-
-def _script(text: str) -> str:
-    """A script of ours or of a library, which cannot end its element."""
-    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
 def _hash(text: str) -> str:
@@ -173,54 +181,3 @@ def _json(value: Any) -> Any:
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
-
-
-def curves(runs: list[tuple[str, Metrics]]) -> list[Chart]:
-    """A chart of each metric, with a line for each run.
-
-    A metric of training and of validation, `train_loss` and `val_loss`, share a chart,
-    and so do a score and its baseline, `held_out by frequencies alone`.
-    """
-    found: dict[str, list[Series]] = {}
-    for run, metrics in runs:
-        for name in [*metrics.scores, *metrics.others]:
-            known = metrics.shown_name(name)
-            title = known.removeprefix("val_").removeprefix("train_").split(" by ")[0]
-            label = known if not run else run if known == title else f"{run}, {known}"
-            series = Series(label, metrics.points(name))
-            found.setdefault(title, []).append(series)
-    order = sorted(found, key=lambda name: name != "loss")
-    charts = (line_chart(name, found[name]) for name in order)
-    return [chart for chart in charts if chart is not None]
-
-
-def results(
-    metrics: Metrics, epochs: int, patience: int, unfinished: str = ""
-) -> list[tuple[str, str]]:
-    """How a training ended, as names and texts.
-
-    Args:
-      unfinished: why it is not finished; "": it is.
-    """
-    done = len(metrics.epoch_ends)
-    end = unfinished or end_of(done, epochs, patience)
-    found = [("epochs", f"{done} of {epochs}"), ("end", end)]
-    if metrics.lines or metrics.within:
-        compiling = metrics.last("compile_seconds")
-        about = f", {compiling:.1f} s of it to compile" if compiling else ""
-        found.append(("time", duration(metrics.seconds) + about))
-        updates = metrics.updates
-        if updates is not None:
-            found.append(("updates", number(updates)))
-        speed = metrics.last(f"{metrics.unit}_per_second")
-        if metrics.unit and speed is not None:
-            found.append((f"{metrics.items_name}/s", number(speed)))
-        if metrics.cpu_busy is not None:
-            found.append(("CPU busy", f"{100 * metrics.cpu_busy:.0f} % of all cores"))
-    for name in metrics.scores:
-        value = metrics.last(name)
-        if value is not None:
-            at = ", the last" if unfinished else " at the end"
-            when = "" if " by " in name else at
-            found.append((name + when, f"{value:.4f}"))
-    return found

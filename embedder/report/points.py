@@ -4,20 +4,22 @@ Axis letters: K replicas (1: one model), P tokens of the map, D dimensions.
 """
 
 import base64
+import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from embedder.report import layout
+from embedder.base.stages import report_stage
+from embedder.report import projection
 from embedder.report.nearest import Neighbors, all_neighbors
-from embedder.report.projection import Projection, by_components
 from embedder.report.text import short
-from embedder.stages import report_stage
 from embedder.vectors.vectors import unit_rows
 
 NUM_NEIGHBORS = 10
+_GROUPS = 24  # at most, that have names
+_PER_GROUP = 20  # tokens at least, on average
 _TEXT_BYTES = 2_500_000  # of tokens and names in UTF-8
 _CATEGORIES = (
     *("#4e79c7", "#e07b39", "#3f9d5a", "#d1495b", "#8e6bbf"),
@@ -33,14 +35,14 @@ class Effort(NamedTuple):
 
     points: int  # tokens at most
     products: float  # multiplications at most, to find neighbours
-    method: Literal["components", "best"] = "best"  # of the projection
+    method: Literal["components", "quick", "best"] = "best"  # of the projection
     image_bytes: float = float("inf")  # of data that are read again for thumbnails
     values: float = float("inf")  # of the vectors among which samples have neighbours
     fewest: int = 3  # tokens of a map: with fewer there is none
 
 
-AFTER_TRAINING = Effort(10_000, 3e10, "components", 2**28, 1e8, fewest=50)
-"""Of the report that a training ends with: a few seconds at most. The library of maps
+AFTER_TRAINING = Effort(10_000, 3e10, "quick", 2**28, 1e8, fewest=50)
+"""Of the report that a training ends with: some 10 s at most. The library of maps
 alone takes longer to load than a training with less than 50 tokens."""
 FULL = Effort(20_000, 1e12)
 """Of the report that the user asks for."""
@@ -84,9 +86,10 @@ class Map(NamedTuple):
     """What the page shows and searches."""
 
     source: Source
-    projection: Projection
+    projection: projection.Projection
     neighbors: Neighbors
     colourings: list[Colouring]
+    groups: list[int]  # tokens whose texts name groups of points, of the largest first
 
 
 def make_map(source: Source, effort: Effort) -> Map | None:
@@ -98,16 +101,73 @@ def make_map(source: Source, effort: Effort) -> Map | None:
     units = unit_rows(vectors[0])
     about = f"the map of {len(source.texts):,} {source.what}"
     report_stage(f"{about}: neighbours")
-    if effort.method == "components":
-        neighbors = all_neighbors(vectors, NUM_NEIGHBORS)
-        report_stage(f"{about}: positions")
-        projection = by_components(units)
+    is_plain = effort.method == "components"
+    topn = NUM_NEIGHBORS if is_plain else projection.NUM_NEIGHBORS
+    neighbors = all_neighbors(vectors, topn)
+    report_stage(f"{about}: positions")
+    if is_plain:
+        projected = projection.by_components(units)
     else:
-        neighbors = all_neighbors(vectors, layout.NUM_NEIGHBORS)
-        report_stage(f"{about}: positions")
-        projection = layout.best_projection(units, neighbors)
-        neighbors = neighbors.first(NUM_NEIGHBORS)
-    return Map(source, projection, neighbors, _colourings(source, neighbors))
+        is_quick = effort.method == "quick"
+        projected = projection.best_projection(units, neighbors, is_quick=is_quick)
+    neighbors = neighbors.first(NUM_NEIGHBORS)
+    labels = source.labels if source.counts is None else None  # shown for the keys
+    groups = name_groups(projected.positions, labels)
+    return Map(source, projected, neighbors, _colourings(source, neighbors), groups)
+
+
+def map_of_examples(
+    keys: Sequence[str],
+    matrix: np.ndarray,
+    labels: Sequence[str] | None,
+    effort: Effort,
+) -> Map | None:
+    """The map of a random sample of embeddings f[n, E]; None: there are too few."""
+    num = min(len(keys), effort.points)
+    rows = np.sort(np.random.default_rng(0).choice(len(keys), num, replace=False))
+    source = Source(
+        [keys[i] for i in rows],
+        matrix[rows][np.newaxis],
+        labels=labels and [labels[i] for i in rows],
+        what="examples",
+    )
+    return make_map(source, effort)
+
+
+def name_groups(
+    positions: np.ndarray, labels: Sequence[str] | None = None
+) -> list[int]:
+    """A token for each group of near points, the largest group first.
+
+    k-means finds the groups. The token is the first one, hence the most frequent, of
+    the half that is nearest to the centre; with labels the first one there that has the
+    most frequent label.
+
+    Args:
+      positions: f[P, 2].
+      labels: [P]; None: there are none.
+
+    Reference: Arthur and Vassilvitskii 2007, SODA (the start).
+    """
+    from scipy.cluster.vq import kmeans2
+
+    num = min(_GROUPS, len(positions) // _PER_GROUP)
+    if num < 2:
+        return []
+    points = positions.astype(np.float64)
+    with warnings.catch_warnings(), np.errstate(all="ignore"):
+        warnings.simplefilter("ignore")  # of equal points some groups stay empty
+        centres, group = kmeans2(points, num, minit="++", rng=0)
+    distances = np.linalg.norm(points - centres[group], axis=1)
+    tokens = []
+    for each, _ in Counter(group.tolist()).most_common():
+        rows = np.flatnonzero(group == each)
+        rows = rows[distances[rows] <= np.median(distances[rows])]
+        if labels is not None:
+            (common, _), *_ = Counter(labels[row] for row in rows).most_common(1)
+            rows = rows[[labels[row] == common for row in rows]]
+        tokens.append(int(rows[0]))
+    return tokens
 
 
 def most_points(effort: Effort, num_replicas: int, size: int) -> int:
@@ -129,17 +189,17 @@ def _num_points(source: Source, effort: Effort) -> int:
 
 
 def _colourings(source: Source, neighbors: Neighbors) -> list[Colouring]:
-    found = []
+    colourings = []
     if source.labels is not None and any(source.labels):
-        found.append(_by_label(source.label_name, source.labels))
+        colourings.append(_by_label(source.label_name, source.labels))
     if source.counts is not None:
-        found.append(_by_count(source.counts))
+        colourings.append(_by_count(source.counts))
     if neighbors.stability is not None:
-        found.append(_by_stability(neighbors.stability))
-    if not found:
+        colourings.append(_by_stability(neighbors.stability))
+    if not colourings:
         index = np.zeros(len(source.texts), np.uint8)
-        found.append(Colouring("none", [_SCALE[0]], [f"all {source.what}"], index))
-    return found
+        colourings.append(Colouring("none", [_SCALE[0]], [f"all {source.what}"], index))
+    return colourings
 
 
 def _by_label(name: str, labels: Sequence[str]) -> Colouring:
@@ -178,18 +238,17 @@ def _spread(num: int) -> list[str]:
     return [_SCALE[i] for i in places]
 
 
-def as_json(found: Map) -> dict[str, Any]:
-    """What the page's script reads; arrays are base64 of little-endian numbers.
-
-    Similarities are i16 in units of 1 / 10,000.
-    """
-    source, neighbors = found.source, found.neighbors
+def as_json(map_: Map) -> dict[str, Any]:
+    """What the page's script reads: arrays are base64 of little-endian numbers, and
+    similarities i16 in units of 1 / 10,000."""
+    source, neighbors = map_.source, map_.neighbors
     intervals = {"lower": neighbors.lower, "upper": neighbors.upper}
     return {
         "texts": [*map(short, source.texts)],
         "names": source.names and [*map(short, source.names)],
         "labels": source.labels and [*map(short, source.labels)],
         "counts": None if source.counts is None else source.counts.tolist(),
+        "groups": map_.groups,
         "num_neighbors": neighbors.ids.shape[1],
         "ids": _encoded(neighbors.ids, "<u2"),
         "similarity": _encoded(neighbors.similarity * 10_000, "<i2"),
@@ -202,7 +261,7 @@ def as_json(found: Map) -> dict[str, Any]:
         else _encoded(neighbors.stability * 100, "<u1"),
         "colourings": [
             each._asdict() | {"numbers": _encoded(each.numbers, "<u1")}
-            for each in found.colourings
+            for each in map_.colourings
         ],
     }
 

@@ -2,31 +2,21 @@
 
 import base64
 import io
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
+from embedder.metrics import uncertainty
+from embedder.metrics.intervals import Estimate, affordable, shown
+from embedder.metrics.scores import measured
 from embedder.report.chart import Chart, Series, line_chart
-from embedder.report.intervals import Scores, scores_of
-from embedder.report.text import short
+from embedder.report.text import number, short
 
 _MAX_CLASSES = 20  # of a whole matrix; of more the most frequent confusions are listed
 _CONFUSIONS = 20
 NUM_HARDEST = 24
+_DRAWS = 5e7  # of examples in all resamples of scores: about a second
 _IMAGE = 112  # pixels of the longer side of a thumbnail, at most
-
-
-class Bins(Protocol):
-    """Accuracy by confidence, as of `encoders.uncertainty.Reliability`; [B] each."""
-
-    @property
-    def num_examples(self) -> np.ndarray: ...
-    @property
-    def confidence(self) -> np.ndarray: ...
-    @property
-    def accuracy(self) -> np.ndarray: ...
-    @property
-    def calibration_error(self) -> float: ...
 
 
 class Predicted(NamedTuple):
@@ -38,7 +28,7 @@ class Predicted(NamedTuple):
     predicted: np.ndarray  # of text [n]
     probability: np.ndarray  # f[n], of the predicted class
     log_likelihood: np.ndarray  # f[n], of the label
-    bins: Bins
+    bins: uncertainty.Reliability
     pictures: dict[str, np.ndarray] = {}  # u8[h, w, 3] of some keys
 
 
@@ -66,15 +56,24 @@ class Predictions(NamedTuple):
 
     what: str
     num: int
-    scores: Scores
+    scores: dict[str, Estimate]  # all of `metrics.scores` that need predictions
     majority: float  # accuracy of always the most frequent label: the baseline
     num_classes: int
     confusion: Confusion | None  # None: there are too many classes
-    confusions: list[
-        tuple[str, str, int]
-    ]  # label, predicted, examples; of many classes
+    confusions: list[tuple[str, str, int]]  # label, predicted, examples
     calibration: Chart | None
     hardest: list[Hard]
+
+    @property
+    def rows(self) -> list[tuple[str, str]]:
+        """Numbers and scores as texts, the baseline of accuracy after it."""
+        rows = [("examples", number(self.num)), ("classes", number(self.num_classes))]
+        for heading, value in self.scores.items():
+            rows.append((heading, shown(value)))
+            if heading == "accuracy":
+                name = "baseline: always the most frequent class"
+                rows.append((name, f"{self.majority:.4f}"))
+        return rows
 
 
 def hardest(log_likelihood: np.ndarray, num: int = NUM_HARDEST) -> np.ndarray:
@@ -82,39 +81,31 @@ def hardest(log_likelihood: np.ndarray, num: int = NUM_HARDEST) -> np.ndarray:
     return np.argsort(log_likelihood, kind="stable")[:num]
 
 
-def predictions(found: Predicted) -> Predictions:
+def predictions(examples: Predicted) -> Predictions:
     """The parts of the page about predictions of one example or more."""
     classes, numbers = np.unique(
-        np.concatenate([found.labels, found.predicted]), return_inverse=True
+        np.concatenate([examples.labels, examples.predicted]), return_inverse=True
     )
     labels, predicted = np.split(numbers, 2)
-    num = len(labels)
+    num, is_correct = len(labels), labels == predicted
+    confidence, logs = examples.probability.astype(np.float64), examples.log_likelihood
+    scored = uncertainty.Predicted(labels, confidence, is_correct, logs)
     matrix = np.zeros((len(classes), len(classes)), np.int64)
     np.add.at(matrix, (labels, predicted), 1)
+    shares = (matrix / np.maximum(matrix.sum(axis=1, keepdims=True), 1)).tolist()
     is_small = len(classes) <= _MAX_CLASSES
     names = [short(str(name)) for name in classes]
     return Predictions(
-        what=found.what,
+        what=examples.what,
         num=num,
-        scores=scores_of(
-            labels == predicted,
-            found.log_likelihood,
-            found.probability.astype(np.float64),
-            found.bins.calibration_error,
-            len(found.bins.num_examples),
-        ),
+        scores=measured("predictions", None, scored, affordable(num, _DRAWS)),
         majority=float(matrix.sum(axis=1).max() / num),
         num_classes=len(classes),
-        confusion=_confusion(names, matrix) if is_small else None,
+        confusion=Confusion(names, matrix.tolist(), shares) if is_small else None,
         confusions=[] if is_small else _most_confused(names, matrix),
-        calibration=_calibration(found.bins),
-        hardest=[_hard(found, row) for row in hardest(found.log_likelihood)],
+        calibration=_calibration(examples.bins),
+        hardest=[_hard(examples, row) for row in hardest(examples.log_likelihood)],
     )
-
-
-def _confusion(names: list[str], matrix: np.ndarray) -> Confusion:
-    sums = np.maximum(matrix.sum(axis=1, keepdims=True), 1)
-    return Confusion(names, matrix.tolist(), (matrix / sums).tolist())
 
 
 def _most_confused(names: list[str], matrix: np.ndarray) -> list[tuple[str, str, int]]:
@@ -129,22 +120,22 @@ def _most_confused(names: list[str], matrix: np.ndarray) -> list[tuple[str, str,
     ]
 
 
-def _calibration(bins: Bins) -> Chart | None:
+def _calibration(bins: uncertainty.Reliability) -> Chart | None:
     which = np.flatnonzero(bins.num_examples)
     points = [(float(bins.confidence[b]), float(bins.accuracy[b])) for b in which]
     series = [Series("accuracy", points)]
     return line_chart("Accuracy by confidence", series, "confidence", unit_square=True)
 
 
-def _hard(found: Predicted, row: int) -> Hard:
-    key = found.keys[row]
-    pixels = found.pictures.get(key)
+def _hard(examples: Predicted, row: int) -> Hard:
+    key = examples.keys[row]
+    pixels = examples.pictures.get(key)
     return Hard(
         short(key),
-        short(str(found.labels[row])),
-        short(str(found.predicted[row])),
-        float(found.probability[row]),
-        float(np.exp(found.log_likelihood[row])),
+        short(str(examples.labels[row])),
+        short(str(examples.predicted[row])),
+        float(examples.probability[row]),
+        float(np.exp(examples.log_likelihood[row])),
         None if pixels is None else thumbnail(pixels),
     )
 

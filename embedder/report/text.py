@@ -1,6 +1,6 @@
-"""Texts of untrusted data as they are shown."""
+"""Texts as they are shown: of untrusted data, numbers, times, and ends of runs."""
 
-from embedder.terminal import shown
+from embedder.base.terminal import shown
 
 LONGEST = 80
 """Characters of a token or a name at most; the others are left out."""
@@ -29,3 +29,12 @@ def duration(seconds: float) -> str:
     if minutes < 60:
         return f"{minutes} min {rest:02} s"
     return f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def end_of(done: int, epochs: int, patience: int) -> str:
+    """Why a finished run ended after `done` epochs."""
+    if done >= epochs:
+        return "all epochs are done" if epochs else "no epochs: the initial vectors"
+    if patience:
+        return f"early: {patience} evaluations in a row were no better (patience)"
+    return "metrics.jsonl lacks epochs"

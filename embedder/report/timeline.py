@@ -7,15 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from embedder.report.chart import AreaChart, area_chart
+from embedder.report.chart import Chart, area_chart
 from embedder.report.metrics import Metrics
+from embedder.training import stopwatch
 
-ACTIVITIES = {
-    "compile_seconds": "compiling, the first call",
-    "input_seconds": "waiting for input",
-    "evaluation_seconds": "scores",
-    "other_seconds": "saving and others",
+_NAMES = {
+    "compile": "compiling, the first call",
+    "input": "waiting for input",
+    "evaluation": "scores",
+    "other": "saving and others",
 }
+ACTIVITIES = {f"{each}_seconds": _NAMES[each] for each in stopwatch.ACTIVITIES}
 """What is timed, by the names of its numbers in the files; the rest are updates."""
 UPDATES = "updates"
 _COLUMNS = 80  # of a picture
@@ -25,16 +27,14 @@ ProgressLine = dict[str, float]
 
 
 def read_progress(path: Path) -> tuple[ProgressLine, ...]:
-    """Lines of progress.jsonl; one that is damaged, or half written, is left out.
-
-    () if there is no such file: of an earlier version, or before the first update.
-    """
+    """Lines of progress.jsonl without those that are damaged or half written; () if
+    there is no such file, as before the first update."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return ()
-    found = map(_line, data.splitlines())
-    return tuple(line for line in found if line is not None)
+    lines = map(_line, data.splitlines())
+    return tuple(line for line in lines if line is not None)
 
 
 def _line(data: bytes) -> ProgressLine | None:
@@ -44,8 +44,8 @@ def _line(data: bytes) -> ProgressLine | None:
         return None
     if not isinstance(values, dict):
         return None
-    found = {str(n): float(x) for n, x in values.items() if _is_finite(x)}
-    return found if "updates" in found else None
+    numbers = {str(n): float(x) for n, x in values.items() if _is_finite(x)}
+    return numbers if "updates" in numbers else None
 
 
 def _is_finite(value: object) -> bool:
@@ -56,11 +56,11 @@ def _is_finite(value: object) -> bool:
 def time_spent(
     metrics: Metrics, progress: Sequence[ProgressLine]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Times of a run, f64[N] in seconds from its start, first 0, and by activity how
-    many of them it took up to then, f64[N].
+    """Times of a run, f64[N] in seconds from its start, first 0, and the seconds that
+    each activity took up to then, f64[N].
 
-    The times of a run that was resumed are those of its parts, one after the other.
-    Without times of activities, as in files of earlier versions, N is 1.
+    The parts of a run that was resumed follow each other. N is 1 if no line has times
+    of activities, as in files of earlier versions.
     """
     needed = {"updates", "seconds", *ACTIVITIES}
     lines: list[Mapping[str, float | None]] = [*metrics.lines, *progress]
@@ -79,16 +79,19 @@ def time_spent(
         last = row[0]
         rows.append(np.maximum(rows[-1], offset + row))
     seconds, *spent = np.array(rows).T
-    found = dict(zip(ACTIVITIES.values(), spent, strict=True))
+    activities = dict(zip(ACTIVITIES.values(), spent, strict=True))
     updates = np.maximum(0, seconds - np.sum(spent, axis=0))
-    return seconds, {UPDATES: updates, **found}
+    return seconds, {UPDATES: updates, **activities}
 
 
-def timeline(metrics: Metrics, progress: Sequence[ProgressLine]) -> AreaChart | None:
-    """The share of each activity over the time of a run; None: it is not known."""
+def timeline(
+    metrics: Metrics, progress: Sequence[ProgressLine]
+) -> tuple[Chart | None, dict[str, float]]:
+    """The share of each activity over the time of a run, and in the whole time, in
+    [0, 1]; None and {}: it is not known."""
     seconds, spent = time_spent(metrics, progress)
     if seconds[-1] <= 0:
-        return None
+        return None, {}
     edges = np.unique(seconds)
     if len(edges) > _COLUMNS:
         edges = np.linspace(0, seconds[-1], _COLUMNS + 1)
@@ -97,12 +100,5 @@ def timeline(metrics: Metrics, progress: Sequence[ProgressLine]) -> AreaChart | 
         for name, each in spent.items()
         if each[-1] > 0
     }
-    return area_chart("time, % by activity", edges, layers, "seconds")
-
-
-def shares(metrics: Metrics, progress: Sequence[ProgressLine]) -> dict[str, float]:
-    """The share of each activity in the whole time, in [0, 1]; {}: it is not known."""
-    seconds, spent = time_spent(metrics, progress)
-    if seconds[-1] <= 0:
-        return {}
-    return {name: float(each[-1] / seconds[-1]) for name, each in spent.items()}
+    chart = area_chart("time, % by activity", edges, layers, "seconds")
+    return chart, {name: float(x[-1] / seconds[-1]) for name, x in spent.items()}

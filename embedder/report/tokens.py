@@ -5,10 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from embedder.base.stages import report_stage
+from embedder.data.names import Names
+from embedder.report.nearest import Band, by_frequency, samples
 from embedder.report.page import Page
 from embedder.report.points import Effort, Map, Source, make_map, most_points
-from embedder.report.samples import Band, samples
-from embedder.stages import report_stage
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.vectors import Vectors
 
@@ -24,17 +25,24 @@ class Extras(NamedTuple):
     label_name: str = "label"
 
     def columns(self, keys: Sequence[str]) -> dict[str, list[str]]:
-        """The names and labels of `keys` that there are, as columns of a table.
+        """The names and labels of `keys` as columns of a table.
 
-        Labels of a name that tables of tokens use have "(label)" after it.
+        The name of the labels ends in "(label)" where tables of tokens use it.
         """
         is_used = self.label_name in ("token", "count", "name")
         title = f"{self.label_name} (label)" if is_used else self.label_name
-        given = {"name": self.names, title: self.labels}
-        return {title: of(keys) for title, of in given.items() if of is not None}
+        texts = {"name": self.names, title: self.labels}
+        return {title: of(keys) for title, of in texts.items() if of is not None}
 
 
 NO_EXTRAS = Extras()
+
+
+def with_names(table: Names | None) -> Extras:
+    """The names in a table of names; None: there are none."""
+    if table is None:
+        return NO_EXTRAS
+    return Extras(lambda keys: [table.of_key.get(key, "") for key in keys])
 
 
 def with_tokens(
@@ -61,7 +69,7 @@ def with_tokens(
 def _map(
     vectors: Vectors, ensemble: Ensemble | None, effort: Effort, extras: Extras
 ) -> Map | None:
-    counts, order = vectors.counts, _by_frequency(vectors)
+    counts, order = vectors.counts, by_frequency(vectors)
     tables = vectors.matrix[np.newaxis] if ensemble is None else ensemble.vectors
     order = order[: most_points(effort, len(tables), tables.shape[2])]
     keys = [vectors.keys[i] for i in order]
@@ -76,13 +84,6 @@ def _map(
     return make_map(source, effort)
 
 
-def _by_frequency(vectors: Vectors) -> np.ndarray:
-    """Rows, the most frequent first; without counts as they are, i64[V]."""
-    if vectors.counts is None:
-        return np.arange(len(vectors))
-    return np.argsort(-vectors.counts, kind="stable")
-
-
 def _most_frequent(
     vectors: Vectors, ensemble: Ensemble | None, num_values: float
 ) -> tuple[Vectors, Ensemble | None]:
@@ -90,7 +91,7 @@ def _most_frequent(
     num, size = vectors.matrix.shape
     if num * size <= num_values:
         return vectors, ensemble
-    rows = _by_frequency(vectors)[: max(2, int(num_values / size))]
+    rows = by_frequency(vectors)[: max(2, int(num_values / size))]
     keys = [vectors.keys[i] for i in rows]
     counts = None if vectors.counts is None else vectors.counts[rows]
     if ensemble is not None:
@@ -103,8 +104,8 @@ def _names(bands: list[Band], extras: Extras) -> dict[str, str]:
     """The names of all tokens of samples that have one."""
     if extras.names is None:
         return {}
-    every = [sample for band in bands for sample in band.samples]
-    near = [each.token for sample in every for each in sample.near]
-    tokens = [*(sample.token for sample in every), *near]
+    all_samples = [sample for band in bands for sample in band.samples]
+    near = [each.token for sample in all_samples for each in sample.near]
+    tokens = [*(sample.token for sample in all_samples), *near]
     names = zip(tokens, extras.names(tokens), strict=True)
     return {token: name for token, name in names if name}

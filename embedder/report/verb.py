@@ -4,17 +4,18 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from embedder.base.stages import report_stage
+from embedder.base.terminal import say_done, shown
+from embedder.data.kept_names import keep_given, names_of
+from embedder.data.names import Names
+from embedder.disk.workdir import Workdir, check_target
 from embedder.errors import InputError, InputIsFolderError, InputNotFoundError
-from embedder.report.compare import compare
-from embedder.report.of_projector import write as write_vectors
-from embedder.report.of_run import run_page
 from embedder.report.page import make_report
 from embedder.report.points import FULL
-from embedder.report.tokens import NO_EXTRAS, Extras
+from embedder.report.projector_files import write as write_vectors
+from embedder.report.run_page import compare, run_page
+from embedder.report.tokens import NO_EXTRAS, Extras, with_names
 from embedder.run.progress import working
-from embedder.run.workdir import Workdir, check_target
-from embedder.stages import report_stage
-from embedder.terminal import say_done, shown
 from embedder.vectors.export import read_vectors
 
 _SUFFIXES = (".html", ".htm")
@@ -28,15 +29,15 @@ def write_report(
     names: str | None = None,
     label: str | None = None,
 ) -> None:
-    """Writes the report of a run, atomically, and says where it is. In the folder of
-    a finished run also the vectors for TensorBoard's projector.
+    """Writes the report of a run, atomically, and says where it is; in the folder of a
+    finished run it also writes the vectors for TensorBoard's projector.
 
     Args:
       path: the folder of the run; None: the first one of `compared`.
       to: the file; None: report.html in the folder of the run, with runs to compare it
         with compare.html.
       compared: runs to compare it with.
-      names: table of names of keys.
+      names: table of names of keys; None: the names of the run.
       label: a column of that table to colour the map by.
 
     Raises:
@@ -48,10 +49,11 @@ def write_report(
     run = _started(path, "RUN")
     for each in others:
         _started(each, "`compare`")
-    own = path / _COMPARISON if others else run.report
-    target = own if to is None else to
+    default = path / _COMPARISON if others else run.report
+    target = default if to is None else to
     _check_target(target, run)
-    extras = _extras(names, label)
+    table = names_of(path, names)
+    extras = _extras(table, label)
     with working():
         report_stage(f"reading {path}")
         page = run_page(path, FULL, extras)
@@ -65,6 +67,7 @@ def write_report(
             write_vectors(path, read_vectors(run.vectors), extras=extras)
     size = len(report.html.encode()) / 2**20
     say_done(f"{shown(str(target))}: {size:.1f} MiB")
+    keep_given(path, names, table)
 
 
 def _runs(path: Path | None, compared: Sequence[Path]) -> tuple[Path, Sequence[Path]]:
@@ -99,25 +102,19 @@ def _check_target(to: Path, run: Workdir) -> None:
         check_target(to, "`to`")
 
 
-def _extras(names: str | None, label: str | None) -> Extras:
-    if names is None:
+def _extras(table: Names | None, label: str | None) -> Extras:
+    if table is None:
         if label is not None:
             raise InputError(f"`label` needs `names`, got {label!r}.")
         return NO_EXTRAS
-    from embedder.tables.names import read_names
-
-    table = read_names(names)
     if label is not None and label not in table.columns:
         raise InputError(
             f"`label` must be a column of {table.path}, which has "
             f"{', '.join(map(repr, table.columns))}, got {label!r}."
         )
 
-    def named(keys: Sequence[str]) -> list[str]:
-        return [table.of_key.get(key, "") for key in keys]
-
     if label is None:
-        return Extras(named)
+        return with_names(table)
 
     def labels(keys: Sequence[str]) -> list[str]:
         if label == table.key:
@@ -125,4 +122,4 @@ def _extras(names: str | None, label: str | None) -> Extras:
         values = table.rows([*keys])[label]
         return ["" if value is None else str(value) for value in values]
 
-    return Extras(named, labels, label)
+    return with_names(table)._replace(labels=labels, label_name=label)

@@ -1,7 +1,7 @@
 """A mirror of a run: a copy elsewhere, from which another machine goes on.
 
-A thread copies each checkpoint, and at the end the results, when they are finished.
-Errors of the mirror do not stop the training.
+A thread copies each finished checkpoint, and the results at the end. Errors of the
+mirror do not stop the training.
 """
 
 import hashlib
@@ -10,16 +10,14 @@ import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from embedder.config import Config
 from embedder.disk.digests import DIGESTS_FILE, file_digest, read_digests
 from embedder.disk.files import short_reason
+from embedder.disk.run_record import RunInputs, read_inputs, replace_data
 from embedder.disk.store import Store
+from embedder.disk.workdir import Workdir, temporary_run
 from embedder.errors import InputError
-from embedder.run.checkpoints import Checkpoints
-from embedder.run.inputs import Manifest as Data
-from embedder.run.inputs import data_differences, replace_data
 from embedder.run.mirror_files import (
     MANIFEST,
     Entry,
@@ -30,7 +28,8 @@ from embedder.run.mirror_files import (
     restore,
     to_json,
 )
-from embedder.run.workdir import Workdir, temporary_run
+from embedder.run.run_state import RestartOptions, differences
+from embedder.training.checkpoints import Checkpoints
 
 _AGAIN = 60.0  # seconds after which a failed copy is tried again
 _log = logging.getLogger(__name__)
@@ -42,15 +41,6 @@ class _File(NamedTuple):
     content: Path | bytes  # bytes of a file that changes
     size: int
     sha256: str
-
-
-class Run(NamedTuple):
-    """What tells a run from others: its resolved settings and its data."""
-
-    config: Config
-    source: str | None
-    manifest: Data
-    base: dict[str, Any] | None
 
 
 class Mirror:
@@ -87,33 +77,33 @@ class Mirror:
         """Its URL without secrets."""
         return self._store.shown
 
-    def open(
-        self, here: Run, *, overwrite: bool, force: bool, step: int | None
-    ) -> None:
+    def open(self, here: RunInputs, restart: RestartOptions) -> None:
         """Takes over the mirror, and replaces the local run if the mirror is further.
 
-        The local run, if there is one, must be `here`.
+        Args:
+          here: inputs of the local run, if there is one, and of the training.
 
         Raises:
           InputError: it is the mirror of another run, or is damaged.
         """
         self._manifest = self._read()  # another process may have written meanwhile
-        if overwrite or not self._manifest.has_run:
-            self._claim({} if overwrite else self._manifest.files)
+        if restart.overwrite or not self._manifest.has_run:
+            self._claim({} if restart.overwrite else self._manifest.files)
             return
         with temporary_run(self._run) as made:
             for path in (made.config, made.corpus):
                 fetch(self._store, self._manifest.files[path.name], path)
-            if found := data_differences(made, *_identity(here), force=force):
-                raise InputError(
-                    f"`mirror` {self.shown} has a run with other settings: "
-                    f"{', '.join(found)}. Give the corpus and the settings of that "
-                    "run to go on with it, or another --mirror; --overwrite deletes it "
-                    "and starts anew."
-                )
+            different = differences(read_inputs(made), here, with_times=False)
+        if texts := different.refused(restart.force):
+            raise InputError(
+                f"`mirror` {self.shown} has a run with other settings: "
+                f"{', '.join(texts)}. Give the corpus and the settings of that run to "
+                "go on with it, or another --mirror; --overwrite deletes it and starts "
+                "anew."
+            )
         self._claim(self._manifest.files)
-        if self._restore(step):
-            replace_data(self._run, here.source, here.manifest)
+        if self._restore(restart.step):
+            replace_data(self._run, here)
 
     def start(self, checkpoints: Checkpoints) -> None:
         """Starts to copy what the run has, and whenever `notify` is called."""
@@ -159,10 +149,10 @@ class Mirror:
 
     def _claim(self, files: dict[str, Entry]) -> None:
         """From here on this process writes there, and no other."""
-        finished = self._manifest.finished and bool(files)
-        self._write_manifest(Manifest(self._writer, finished, files))
+        self._write_manifest(self._manifest.finished and bool(files), files)
 
-    def _write_manifest(self, manifest: Manifest) -> None:
+    def _write_manifest(self, finished: bool, files: dict[str, Entry]) -> None:
+        manifest = Manifest(self._writer, finished, files)
         self._store.write(MANIFEST, to_json(manifest))
         self._manifest = manifest
 
@@ -228,31 +218,31 @@ class Mirror:
             if finished:  # files with digits in their names get their own
                 self._copy_files(dict(self._files(steps, finished)), finished)
 
-    def _copy_files(self, found: dict[str, _File], finished: bool) -> None:
-        if not self._is_behind(found, finished):
+    def _copy_files(self, files: dict[str, _File], finished: bool) -> None:
+        if not self._is_behind(files, finished):
             return
         before = self._checked()  # no file of another process is overwritten
         taken = {entry.path for entry in before.files.values()}
-        files = {}
-        for name, file in found.items():
+        entries = {}
+        for name, file in files.items():
             entry = before.files.get(name)
             path = name if name not in taken else f"{name}.{file.sha256[:16]}"
             if entry is None or entry[1:] != file[1:]:
                 entry = self._upload(path, file)
             elif finished and entry.path != name and path == name:
                 entry = self._upload(name, file)
-            files[name] = entry
+            entries[name] = entry
         self._checked()
-        self._write_manifest(Manifest(self._writer, finished, files))
-        kept = {entry.path for entry in files.values()}
+        self._write_manifest(finished, entries)
+        needed = {entry.path for entry in entries.values()}
         for path in self._store.names():
-            if path not in kept and is_of_run(path):
+            if path not in needed and is_of_run(path):
                 self._store.remove(path)
 
-    def _is_behind(self, found: dict[str, _File], finished: bool) -> bool:
+    def _is_behind(self, files: dict[str, _File], finished: bool) -> bool:
         """Whether the mirror lacks any of the files, or has more."""
         there = {name: entry[1:] for name, entry in self._manifest.files.items()}
-        wanted = {name: file[1:] for name, file in found.items()}
+        wanted = {name: file[1:] for name, file in files.items()}
         has_digits = any(e.path != name for name, e in self._manifest.files.items())
         return bool(
             self._behind  # files may be left to remove
@@ -262,12 +252,12 @@ class Mirror:
 
     def _checked(self) -> Manifest:
         """The manifest that is there: a write that failed may have written it."""
-        found = self._read()
-        if not found.writer:
+        manifest = self._read()
+        if not manifest.writer:
             raise InputError(f"{self.shown}/{MANIFEST} was deleted")
-        if found.writer != self._writer:
+        if manifest.writer != self._writer:
             raise InputError(f"Another process writes to {self.shown} now.")
-        return found
+        return manifest
 
     def _upload(self, path: str, file: _File) -> Entry:
         if isinstance(file.content, bytes):
@@ -281,10 +271,8 @@ class Mirror:
         run = self._run
         for step in sorted(steps):
             yield from self._checkpoint(step)
-        results = (
-            *(run.model, run.replicas, run.scores, run.labels),
-            *(run.text_vectors, run.vectors),
-        )
+        results = {run.model, run.replicas, run.scores, run.labels}
+        results |= {run.text_vectors, run.vectors}
         changing = run.sums, run.metrics, run.progress, run.report
         report = [run.report] if finished and run.report.exists() else []
         events = sorted(p for p in run.events.glob("*") if p.name[0] != ".")
@@ -295,12 +283,10 @@ class Mirror:
 
     def _checkpoint(self, step: int) -> Iterator[tuple[str, _File]]:
         folder = self._run.checkpoints / str(step)
-        for name, digest in read_digests(folder).items():
-            path = folder / name
-            yield (
-                str(path.relative_to(self._run.path)),
-                _File(path, path.stat().st_size, digest),
-            )
+        for file, digest in read_digests(folder).items():
+            path = folder / file
+            name = str(path.relative_to(self._run.path))
+            yield name, _File(path, path.stat().st_size, digest)
         sums = folder / DIGESTS_FILE
         yield self._file(sums, sums.read_bytes())
 
@@ -314,10 +300,6 @@ class Mirror:
         if key not in self._digests:
             self._digests[key] = file_digest(path)
         return name, _File(content, stat.st_size, self._digests[key])
-
-
-def _identity(here: Run) -> tuple[Config, Data, dict[str, Any] | None]:
-    return here.config, here.manifest, here.base
 
 
 def _check_apart(store: Store, run: Workdir) -> None:

@@ -18,8 +18,8 @@ from typing import NamedTuple
 
 from embedder.disk.digests import file_digest
 from embedder.disk.store import Store
+from embedder.disk.workdir import Workdir, clear, temporary_run
 from embedder.errors import InputError, InputNotFoundError
-from embedder.run.workdir import Workdir, clear, temporary_run
 
 MANIFEST = "mirror.json"
 _FORMAT = 1
@@ -47,8 +47,8 @@ class Manifest(NamedTuple):
     @property
     def steps(self) -> list[int]:
         """The checkpoints, newest first."""
-        found = {step for name in self.files if (step := step_of(name)) is not None}
-        return sorted(found, reverse=True)
+        steps = {step for name in self.files if (step := step_of(name)) is not None}
+        return sorted(steps, reverse=True)
 
     @property
     def has_run(self) -> bool:
@@ -63,8 +63,8 @@ class Manifest(NamedTuple):
 
 def step_of(name: str) -> int | None:
     """The checkpoint that a file belongs to; None: to none."""
-    found = _STEP.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _STEP.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def to_json(manifest: Manifest) -> bytes:
@@ -162,15 +162,12 @@ class DamagedMirrorError(InputError):
 def restore(
     store: Store, manifest: Manifest, run: Workdir, steps: Collection[int]
 ) -> bool:
-    """Replaces the run in a folder by the mirrored one, without damaged checkpoints.
-
-    A killed process leaves a folder without settings, hence without a run.
+    """Replaces the run in a folder by the mirrored one, without damaged checkpoints;
+    returns whether it did. A killed process leaves a folder without settings, hence
+    without a run.
 
     Args:
-      steps: of these checkpoints one must be whole; else nothing is replaced.
-
-    Returns:
-      Whether the run was replaced.
+      steps: nothing is replaced unless one of these checkpoints is whole.
 
     Raises:
       InputError: another file is damaged, or the mirror cannot be read.

@@ -7,7 +7,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO, cast
 
@@ -17,13 +17,15 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.spinner import Spinner
 from rich.text import Text
 
+from embedder.base.stages import showing_stages
+from embedder.base.terminal import SIGPIPE, LogStream, say_done, showing_log, shown
 from embedder.run.stopping import Stop, Stopped
-from embedder.stages import showing_stages
-from embedder.terminal import SIGPIPE, LogStream, say_done, showing_log, shown
 
 if TYPE_CHECKING:
-    from embedder.engine.epochs import Status
+    from embedder.training.epochs import Status
+    from embedder.training.task import Trainer
 
+_log = logging.getLogger(__name__)
 WORK_AFTER = 1.0
 """Seconds until something is shown that nobody asked for."""
 
@@ -36,11 +38,11 @@ _SHORTEST = 0.01  # share of the time after the first call from which a rate is 
 def progress(stop: Stop, details: bool = False) -> Iterator[Callable[["Status"], None]]:
     """A function that shows each `Status` of a run on standard error.
 
-    If standard error cannot be written, the run continues, and a line on standard
-    output says so at the end. If its reader has gone, `stop` is requested.
+    If standard error cannot be written, the run goes on, and a line on standard output
+    says so at the end. If its reader has gone, `stop` is requested.
 
     Args:
-      details: show what is for experts, too: memory, devices, times to compile.
+      details: also show lines for experts: memory, devices, times to compile.
     """
     log = LogStream(sys.stderr, lambda: stop.request(SIGPIPE))
     console = Console(file=cast(TextIO, log))  # it has all that a TextIO has
@@ -76,10 +78,8 @@ def starting(stop: Stop) -> Iterator[None]:
 
 @contextmanager
 def working() -> Iterator[None]:
-    """Shows on a terminal what the body does, once that takes more than a second.
-
-    The body must not print.
-    """
+    """Shows on a terminal what the body does if that takes more than a second; the body
+    must not print."""
     console = Console(file=cast(TextIO, LogStream(sys.stderr)))
     with display(console, WORK_AFTER):
         yield
@@ -92,10 +92,17 @@ def display(
     """A function that shows each `Status` on `console`.
 
     Args:
-      after: seconds until anything is shown; what is done before shows nothing.
+      after: seconds until anything is shown.
     """
     if not shows_bars(console):
-        yield _Lines(console).show
+        timer = LineTimer()
+
+        def show_line(status: "Status") -> None:
+            if timer.is_due(status):
+                _print_message(console, summary(status))
+                console.file.flush()
+
+        yield show_line
         return
     bar = _Bar(console, after)
     try:
@@ -128,31 +135,33 @@ def summary(status: "Status") -> str:
     return ", ".join(filter(None, parts))
 
 
-def data_line(data: str, epochs: range) -> str:
-    """What is trained on, how large it is, and for how many epochs.
+def log_description(
+    training: "Trainer", source: str = "", others: Iterable[str] = ()
+) -> None:
+    """Logs what is trained on, how large it is, and for how many epochs. Other lines
+    are for experts, but those about a start, which may fit in part only, for all.
 
     Args:
-      data: the first line of the description of a training.
+      source: text before the first line.
+      others: more lines for experts.
     """
-    num = len(epochs)
-    return f"{data}; {num:,} epoch{'' if num == 1 else 's'}"
-
-
-def level_of(line: str, start_lines: Collection[str]) -> int:
-    """The level of the log for a line of a description after the first: for experts,
-    but of a start for all, since it may fit in part only."""
-    return logging.INFO if line in start_lines else logging.DEBUG
+    first, *more = training.description
+    num = len(training.epochs)
+    _log.info("%s%s; %s epoch%s", source, first, f"{num:,}", "" if num == 1 else "s")
+    for line in (*more, *others):
+        level = logging.INFO if line in training.start_lines else logging.DEBUG
+        _log.log(level, "%s", line)
 
 
 class LineTimer:
-    """Tells which statuses are worth a line: the ends of epochs, evaluations, and now
-    and then one between them."""
+    """Tells when a line is due: at the end of an epoch, after an evaluation, and now
+    and then between these."""
 
     def __init__(self) -> None:
         self._due = time.monotonic() + _LINES_AFTER
 
     def is_due(self, status: "Status") -> bool:
-        """Whether to write a line now; the next one is due after that."""
+        """Whether to write a line now."""
         if not (status.is_epoch_end or status.scores):
             if time.monotonic() < self._due or not status.loss:
                 return False
@@ -164,22 +173,8 @@ def _print_message(console: Console, message: str) -> None:
     console.print(shown(message), markup=False, highlight=False, soft_wrap=True)
 
 
-class _Lines:
-    """Prints a line for each epoch and evaluation, and now and then between them."""
-
-    def __init__(self, console: Console):
-        self._console = console
-        self._timer = LineTimer()
-
-    def show(self, status: "Status") -> None:
-        if self._timer.is_due(status):
-            _print_message(self._console, summary(status))
-            self._console.file.flush()
-
-
 class _Bar:
-    """Shows the stage of the work, and then a bar with lines of text below it, which
-    are as long as they need to be."""
+    """Shows the stage of the work, and then a bar with lines of text below it."""
 
     def __init__(self, console: Console, after: float):
         self._lock = threading.Lock()  # the timer's thread, and others that read
@@ -267,5 +262,5 @@ def _rate(status: "Status") -> str:
 
 
 def _numbers(metrics: dict[str, float | None]) -> str:
-    given = {name: x for name, x in metrics.items() if x is not None}
-    return ", ".join(f"{name} {value:.4f}" for name, value in given.items())
+    measured = ((name, x) for name, x in metrics.items() if x is not None)
+    return ", ".join(f"{name} {value:.4f}" for name, value in measured)

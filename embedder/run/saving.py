@@ -1,18 +1,29 @@
-"""When a run saves a checkpoint, and when it stops."""
+"""Checkpoints of a run: when it saves one, and how it resumes from one."""
 
 import contextlib
 import logging
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from typing import Any, NamedTuple
 
-from embedder.engine.epochs import RunPosition, Snapshot, Status
-from embedder.hosts import processes
-from embedder.hosts.joining import leave, watch
-from embedder.run.checkpoints import Checkpoints, arrays_of
+from embedder import __version__
+from embedder.base.stages import report_stage
+from embedder.config import different_options, from_toml, options_of
+from embedder.config.settings import Interval
+from embedder.disk.run_record import COLUMNS, KEPT_FILES
 from embedder.run.stopping import Stop, Stopped
-from embedder.settings import Interval
-from embedder.stages import report_stage
+from embedder.training.checkpoints import (
+    CheckpointError,
+    Checkpoints,
+    StoredCheckpoint,
+    arrays_of,
+    tree_of,
+)
+from embedder.training.epochs import Checkpoint, Progress, Status
+from embedder.training.hosts import processes
+from embedder.training.hosts.joining import leave, watch
+from embedder.training.task import Trainer
 
 _SAVE, _STOP, _FAIL = 1, 100, 1000  # the largest of all processes wins; _STOP + signal
 MEET_EVERY = 16  # calls of updates, of which about ten take a second
@@ -30,7 +41,7 @@ class _Saved(NamedTuple):
 class Saver:
     """Saves a training at intervals and before it stops.
 
-    Must be called after each call of updates. Of several processes the first writes.
+    It must be called after each call of updates. Of several processes the first writes.
     All save after the same update: every few calls they exchange their requests, and
     follow the most urgent one.
     """
@@ -42,9 +53,9 @@ class Saver:
         stop: Stop,
         *,
         saves_best: bool = False,
-        start: RunPosition,
+        start: Progress,
         facts: dict[str, Any],
-        on_save: Callable[[Snapshot], None] = lambda snapshot: None,
+        on_save: Callable[[Checkpoint], None] = lambda checkpoint: None,
     ):
         self._checkpoints = checkpoints
         self._interval = interval
@@ -69,7 +80,9 @@ class Saver:
         self._calls += 1
         if processes.num_processes() == 1:
             wanted = self._wanted(status)
-        elif self._is_meeting(status):
+        elif (
+            status.is_epoch_end or self._is_due(status) or self._calls % MEET_EVERY == 0
+        ):
             wanted = processes.largest(self._wanted(status))
         else:
             return
@@ -125,7 +138,7 @@ class Saver:
         return _SAVE if is_time or self._is_due(status) else 0
 
     def _is_due(self, status: Status) -> bool:
-        """Whether updates or epochs say so: the same in all processes."""
+        """Whether it is time by updates or epochs, which all processes agree on."""
         if self._saves_best and status.best == status.updates:
             return True
         if status.updates - self._saved.updates >= self._interval.updates:
@@ -133,19 +146,158 @@ class Saver:
         epochs = status.epoch + 1 - self._saved.epoch
         return status.is_epoch_end and epochs >= self._interval.epochs
 
-    def _is_meeting(self, status: Status) -> bool:
-        is_due = status.is_epoch_end or self._is_due(status)
-        return is_due or self._calls % MEET_EVERY == 0
-
     def _save(self, status: Status) -> None:
         epoch = status.epoch + status.is_epoch_end
         self._watch.pause()
         self._saved = _Saved(status.updates, epoch, time.monotonic())
-        state, position = snapshot = status.snapshot()
+        checkpoint = status.snapshot()
         if processes.is_first():
-            self._on_save(snapshot)
+            self._on_save(checkpoint)
+            position = checkpoint.position
             facts = self._facts | {"place": position._asdict()}
-            arrays = arrays_of(state)
+            arrays = arrays_of(checkpoint.state)
             self._checkpoints.save(position.updates, arrays, facts, status.best)
         if processes.num_processes() > 1:
             processes.barrier()  # the first may have waited for its disk
+
+
+def reproducibility_facts(training: Trainer) -> dict[str, str]:
+    """What the last bits of the vectors depend on, besides the settings."""
+    layout = training.layout
+    groups = layout.replica_devices
+    replicas = f", replicas over {groups}" if groups > 1 else ""
+    packages = ("jax", "jaxlib", "numpy")
+    return {
+        "the version of embedder": __version__,
+        **{f"the version of {name}": version(name) for name in packages},
+        "layout": f"{layout.mode} {layout.tables} "
+        f"{layout.data_devices} x {layout.table_devices}{replicas}",
+        "backend": training.backend,
+        training.item_key: training.content,
+    }
+
+
+def checkpoint_to_resume(
+    checkpoints: Checkpoints, training: Trainer, step: int | None = None
+) -> Checkpoint | None:
+    """What the newest whole checkpoint holds; None: there is none.
+
+    Args:
+      step: read the checkpoint of this number instead.
+
+    Raises:
+      CheckpointError: it is of another training, or that of `step` is damaged.
+    """
+    checkpoints.remove_parts()
+    stored = checkpoints.newest() if step is None else _at(checkpoints, step)
+    if stored is None:
+        _log.info(
+            "%s holds an unfinished run without a checkpoint: it starts anew.",
+            checkpoints.folder.parent,
+        )
+        return None
+    try:
+        _check_settings(stored, training)
+        checkpoint = checkpoint_of(stored, training)
+    except CheckpointError as error:
+        raise CheckpointError(
+            f"Checkpoint {checkpoints.folder / str(stored.step)} is of another "
+            f"training, {error}: give another --workdir, or --overwrite to start anew."
+        ) from error
+    position = checkpoint.position
+    _log.info(
+        "Resumes after %d updates, %.1f %% of the run.",
+        *(position.updates, 100 * position.progress),
+    )
+    _check_facts(stored.facts["origin"], training)
+    return checkpoint
+
+
+def _at(checkpoints: Checkpoints, step: int) -> StoredCheckpoint:
+    if step not in (steps := checkpoints.steps()):
+        there = ", ".join(map(str, sorted(steps))) or "there is none"
+        raise CheckpointError(
+            f"`step` must be of a checkpoint in {checkpoints.folder} ({there}), got "
+            f"{step}."
+        )
+    return checkpoints.read(step)
+
+
+def _check_settings(stored: StoredCheckpoint, training: Trainer) -> None:
+    if "config" not in stored.facts:
+        raise CheckpointError("of an earlier version")
+    configs = from_toml(stored.facts["config"]), training.config
+    # Columns and files are those of the run, by its manifest and its base.
+    skipped = COLUMNS | KEPT_FILES
+    before, now = (
+        {name: x for name, x in options_of(each).items() if name not in skipped}
+        for each in configs
+    )
+    if different := different_options(before, now):
+        raise CheckpointError(", ".join(different))
+
+
+def _check_facts(before: dict[str, str], training: Trainer) -> None:
+    """Warns of what may change the last bits of the vectors.
+
+    Raises:
+      CheckpointError: the run was started with other data.
+    """
+    now, items = reproducibility_facts(training), training.item_key
+    different = [name for name in now if now[name] != before.get(name)]
+    if items in different:
+        raise CheckpointError(
+            f"The run was started with other {items}: give another --workdir, "
+            "or --overwrite to start anew."
+        )
+    if different:
+        changes = (f"{name}: {before.get(name)}, now {now[name]}" for name in different)
+        _log.warning(
+            "Vectors may differ in their last bits from those of an uninterrupted run "
+            "(%s).",
+            "; ".join(changes),
+        )
+
+
+def check_best(checkpoints: Checkpoints, position: Progress) -> None:
+    """Refuses `result` best if the checkpoint of the best epoch is missing.
+
+    Raises:
+      CheckpointError: it is missing.
+    """
+    if position.best and position.best[1] not in checkpoints.steps():
+        raise CheckpointError(
+            f"`result` best needs checkpoint {position.best[1]} of the best epoch so "
+            "far, which was not kept: give --result last, or --overwrite to start anew."
+        )
+
+
+def checkpoint_of(stored: StoredCheckpoint, training: Trainer) -> Checkpoint:
+    """A stored checkpoint of `training` with its state as a pytree.
+
+    Raises:
+      CheckpointError: the checkpoint is of another training.
+    """
+    state = tree_of(stored.arrays, training.initial_state())
+    return Checkpoint(state, _position(stored.facts["place"]))
+
+
+def start_or_broadcast(start: Checkpoint | None, training: Trainer) -> Checkpoint:
+    """`start` of the first process, in all; the initial state if it has none."""
+    if not processes.broadcast_flag(start is not None):
+        return Checkpoint(training.initial_state(), Progress(training.epochs.start))
+    if start is not None and processes.num_processes() == 1:
+        return start
+    state, position = start or (training.initial_state(), Progress(0))
+    facts = processes.broadcast_facts(position._asdict())
+    arrays = processes.broadcast_arrays(arrays_of(state))
+    return Checkpoint(tree_of(arrays, state), _position(facts))
+
+
+def _position(facts: dict[str, Any]) -> Progress:
+    lists: dict[str, Any] = {
+        name: tuple(facts.get(name, ()))  # earlier versions have no scores
+        for name in ("position", "sums", "best", "scores")
+    }
+    lists["history"] = tuple(map(tuple, facts["history"]))
+    return Progress(**facts | lists)

@@ -1,22 +1,31 @@
-"""Signals that stop a run: it finishes the call of updates, saves, and exits."""
+"""How a run ends before it is finished.
+
+A signal stops it: it finishes the call of updates, saves, and exits. ended.json says
+why the last process ended; only the report and `watch` read it, and a process that is
+killed writes none.
+"""
 
 import contextlib
-import gc
+import json
 import os
 import signal
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Literal, NamedTuple, NoReturn, get_args
 
-from embedder.stages import report_stage
+from embedder.base.stages import report_stage
+from embedder.disk.workdir import Workdir, write_text
 
 _NAMES = "SIGINT", "SIGTERM", "SIGHUP"
 _SIGNALS = [getattr(signal, name) for name in _NAMES if hasattr(signal, name)]
 _SAME = 0.2  # seconds: GNU timeout signals the process, and then its whole group
+_LONGEST = 2000  # characters of a message in ended.json
+How = Literal["diverged", "stopped", "failed"]
 
 
 class Stopped(KeyboardInterrupt):
@@ -37,15 +46,18 @@ class Stop:
         """Whether `number` is polled; if not, a signal stops the run at once."""
         self._came = 0.0  # time of the first signal
         self._noticed = 0.0  # the same, noticed while the main thread is in C code
-        self._resent = 0  # signals that came again only for the collector's sake
+        self._resent = 0  # signals that this process sent itself once more
+        self._is_listening = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Handles SIGINT, SIGTERM and SIGHUP in the body; a second one exits at once.
 
-        Python's handlers wait for the end of C code, as of a compilation. A thread does
-        not: it tells at the first signal that the work is about to stop, and exits at
-        the second.
+        Python's handlers wait for the end of C code, such as a compilation. A thread
+        does not: it says at the first signal that the run is about to stop, and exits
+        at the second. The signal is sent once more if the main thread fell asleep as it
+        came, or if the error of its handler was lost, as in garbage collection or in a
+        callback of a library.
 
         Signals within 0.2 seconds count as one. A signal that the parent process
         ignores, as under `nohup`, stays ignored.
@@ -53,11 +65,14 @@ class Stop:
         before = [(number, signal.getsignal(number)) for number in _SIGNALS]
         before = [pair for pair in before if pair[1] != signal.SIG_IGN]
         with _noticing({number for number, _ in before}, self._notice):
+            unraisable, sys.unraisablehook = sys.unraisablehook, self._lost
+            self._unraisable, self._is_listening = unraisable, True
             for number, _ in before:
                 signal.signal(number, self._take)
             try:
                 yield
             finally:
+                self._is_listening, sys.unraisablehook = False, unraisable
                 for number, handler in before:
                     signal.signal(number, handler)
 
@@ -66,12 +81,6 @@ class Stop:
         self.number = self.number or number
 
     def _take(self, number: int, frame: FrameType | None) -> None:
-        if not self.is_polled and _is_collecting(frame):
-            main = threading.main_thread().ident
-            again = threading.Timer(0.01, self._resend, (main, number))
-            again.daemon = True
-            again.start()
-            return
         now = time.monotonic()
         if self.number:
             if now - self._came > _SAME:
@@ -81,10 +90,34 @@ class Stop:
         if not self.is_polled:
             raise Stopped(number)
 
-    def _resend(self, thread: int, number: int) -> None:
+    def _lost(self, unraisable: "sys.UnraisableHookArgs") -> None:
+        """Receives an error that nobody can catch."""
+        if not isinstance(unraisable.exc_value, Stopped):
+            self._unraisable(unraisable)
+            return
+        seconds = 0.01
+        while True:
+            try:
+                self.number = 0
+                self._send_again(unraisable.exc_value.number, seconds)
+                return
+            except Stopped:  # on a busy machine it comes while its thread begins
+                seconds *= 2
+
+    def _send_again(self, number: int, seconds: float) -> None:
+        if self._is_listening:
+            again = threading.Timer(seconds, self._send, [number])
+            again.daemon = True
+            again.start()
+
+    def _send(self, number: int) -> None:
+        """Sends the main thread the signal, unless it has taken it by now."""
+        main = threading.main_thread().ident
+        if self.number or not self._is_listening or main is None:
+            return
         self._resent += 1
         if hasattr(signal, "pthread_kill"):
-            signal.pthread_kill(thread, number)
+            signal.pthread_kill(main, number)
         else:  # Windows
             signal.raise_signal(number)
 
@@ -97,6 +130,8 @@ class Stop:
         if not self._noticed:
             self._noticed = now
             report_stage("stopping; Ctrl-C again ends at once")
+            # Python's handler does not end a sleep that began just after the signal.
+            self._send_again(number, 0.1)
         elif now - self._noticed > _SAME:
             _exit(number)
 
@@ -134,15 +169,37 @@ def _noticing(numbers: set[int], notice: Callable[[int], None]) -> Iterator[None
         writing.close()
 
 
-def _is_collecting(frame: FrameType | None) -> bool:
-    """Whether a signal came in a callback of the garbage collector, as JAX has one, of
-    a weak reference, or in `__del__`: what is raised there is printed, and lost."""
-    codes = {getattr(each, "__code__", None) for each in gc.callbacks}
-    while frame is not None:
-        code = frame.f_code
-        if code in codes or code.co_name == "__del__":
-            return True
-        if code.co_name in ("_remove", "remove") and "weakref" in code.co_filename:
-            return True
-        frame = frame.f_back
-    return False
+class Ending(NamedTuple):
+    """How a process ended, and what it said."""
+
+    how: How
+    message: str
+
+
+def write_ending(run: Workdir, error: BaseException) -> None:
+    """Writes how `error` ended the training of `run`, if one was started.
+
+    An error of writing is ignored: `error` itself must reach the user.
+    """
+    if not run.is_started or run.is_finished:
+        return
+    how: How = "failed"
+    if isinstance(error, KeyboardInterrupt):  # `Stopped` is one
+        how = "stopped"
+    elif isinstance(error, FloatingPointError):
+        how = "diverged"
+    ending = Ending(how, (str(error) or type(error).__name__)[:_LONGEST])
+    with contextlib.suppress(OSError):
+        write_text(run.ended, json.dumps(ending._asdict()) + "\n")
+
+
+def read_ending(run: Workdir) -> Ending | None:
+    """What `write_ending` wrote; None: there is none, or it is damaged."""
+    try:
+        values = json.loads(run.ended.read_text(encoding="utf-8"))
+        how, message = values["how"], values["message"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    if how not in get_args(How) or not isinstance(message, str):
+        return None
+    return Ending(how, message[:_LONGEST])

@@ -12,15 +12,17 @@ from embedder.disk.digests import (
     read_digests,
 )
 from embedder.disk.folders import unfinished_folders
+from embedder.disk.workdir import Workdir
 from embedder.errors import InputNotFoundError
-from embedder.run.checkpoints import CheckpointError, Checkpoints
-from embedder.run.workdir import Workdir
+from embedder.training.checkpoints import CheckpointError, Checkpoints
 from embedder.vectors.index import index_damage
 
 _ANEW = "train anew with --overwrite, or restore a copy"
 _CURVE = "only a longer run depends on it; only training anew restores it"
 _MOVE = "the same command moves them; until then files of both are here"
+_NAMES = "delete {path} and give --names again"
 _AGAIN = "delete {path}; the same command resumes from the last whole checkpoint"
+_PART = "was not finished", "the next run here removes it"
 
 
 class Finding(NamedTuple):
@@ -48,16 +50,14 @@ def verify(path: Path) -> Iterator[Finding]:
     yield from _files(run)
     yield from _checkpoints(run)
     yield from _longer(run)
-    yield from _index(run)
+    damage = index_damage(run.index)
+    if damage is not None:
+        advice = "`embedder index` writes it anew; until then search is exact"
+        yield Finding(run.index.name, damage, advice)
     yield from _cache(run)
     for path in (*run.parts, *unfinished_folders(run.cache)):
         if not path.name.startswith(f".{run.report.name}."):  # the run is whole
-            yield _part(run, path)
-
-
-def _part(run: Workdir, path: Path) -> Finding:
-    name = os.path.relpath(path, run.path)
-    return Finding(name, "was not finished", "the next run here removes it")
+            yield Finding(os.path.relpath(path, run.path), *_PART)
 
 
 def _files(run: Workdir) -> Iterator[Finding]:
@@ -70,13 +70,15 @@ def _files(run: Workdir) -> Iterator[Finding]:
     except ValueError as error:
         yield Finding(DIGESTS_FILE, f"is damaged ({error})", _ANEW)
         return
-    inputs = run.config, run.corpus, run.base, run.start, run.vocabulary
+    inputs = run.config, run.corpus, run.base, run.start, run.attributes, run.vocabulary
     settings = {path.name for path in inputs}
     for name, expected in sums.items():
         path = run.path / name
         advice = _AGAIN.format(path=run.vectors)
         if name in settings:
             advice = _ANEW
+        elif path == run.names:
+            advice = _NAMES.format(path=path)
         elif path in (run.metrics, run.progress) or path.parent == run.events:
             advice = _CURVE
         yield Finding(name, describe_damage(path, expected), advice)
@@ -90,12 +92,10 @@ def _checkpoints(run: Workdir) -> Iterator[Finding]:
             checkpoints.read(step)
             yield Finding(name)
         except CheckpointError as error:
-            reason = str(error).partition(" is damaged ")[2]
-            yield Finding(
-                name, f"is damaged {reason}", "the run resumes from the one before"
-            )
+            fault = f"is damaged {str(error).partition(' is damaged ')[2]}"
+            yield Finding(name, fault, "the run resumes from the one before")
     for path in checkpoints.parts():
-        yield _part(run, path)
+        yield Finding(os.path.relpath(path, run.path), *_PART)
 
 
 def _longer(run: Workdir) -> Iterator[Finding]:
@@ -107,13 +107,6 @@ def _longer(run: Workdir) -> Iterator[Finding]:
     elif longer.is_started:
         for each in (*_files(longer), *_checkpoints(longer)):
             yield each._replace(name=f"{name}/{each.name}")
-
-
-def _index(run: Workdir) -> Iterator[Finding]:
-    damage = index_damage(run.index)
-    if damage is not None:
-        advice = "`embedder index` writes it anew; until then search is exact"
-        yield Finding(run.index.name, damage, advice)
 
 
 def _cache(run: Workdir) -> Iterator[Finding]:
@@ -128,8 +121,5 @@ def _cache(run: Workdir) -> Iterator[Finding]:
             check_digests(folder)
             yield Finding(name)
         except (OSError, ValueError) as error:
-            yield Finding(
-                name,
-                f"is damaged ({error})",
-                f"delete {folder}; the next run writes it again",
-            )
+            advice = f"delete {folder}; the next run writes it again"
+            yield Finding(name, f"is damaged ({error})", advice)

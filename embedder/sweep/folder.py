@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from embedder.config import Config, different_options, options_of
+from embedder.disk.workdir import Workdir
 from embedder.errors import InputError, InputExistsError
-from embedder.problem import Problem
-from embedder.run.workdir import Workdir, write_text
+from embedder.metrics.scores import Score
 from embedder.sweep.options import SweepOptions
-from embedder.sweep.scores import Score
 from embedder.sweep.space import Space, is_grid
+from embedder.training.task import Task
 
 
 class SweepFolder:
@@ -53,6 +53,11 @@ class SweepFolder:
                 "files."
             )
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether a sweep has trained here."""
+        return self.facts.exists() and (self.results.exists() or self.running.exists())
+
     def clear(self) -> None:
         """Removes all but the cache."""
         for folder in (self.states, self.running):
@@ -62,11 +67,7 @@ class SweepFolder:
 
 
 def facts_of(
-    config: Config,
-    space: Space,
-    score: Score,
-    options: SweepOptions,
-    problem: Problem[Any],
+    config: Config, space: Space, score: Score, options: SweepOptions, task: Task[Any]
 ) -> dict[str, Any]:
     """What the trials of a sweep and their scores depend on, as JSON."""
     how: dict[str, Any] = {"halving": options.halving, "score": score.name}
@@ -85,24 +86,22 @@ def facts_of(
         "settings": names,
         "space": {name: [type(x).__name__, *x] for name, x in space.items()},
         "search": how,
-        "corpus": problem.manifest,
+        "corpus": task.manifest,
     }
-    if problem.base is not None:  # by digests: names of files may have secrets
-        facts["start"] = problem.base
-        for name in problem.base.keys() & names.keys():
+    if task.base is not None:  # by digests: names of files may have secrets
+        facts["start"] = task.base
+        for name in task.base.keys() & names.keys():
             names[name] = ""
     return json.loads(json.dumps(facts))
 
 
-def begin(folder: SweepFolder, facts: dict[str, Any]) -> None:
-    """Writes sweep.json, or checks that of an earlier start.
+def check_same(folder: SweepFolder, facts: dict[str, Any]) -> None:
+    """Refuses a sweep in a folder where another one is begun.
 
     Raises:
-      InputError: that was another sweep.
+      InputError: names what differs.
     """
-    is_begun = folder.results.exists() or folder.running.exists()
-    if not (folder.facts.exists() and is_begun):
-        write_text(folder.facts, json.dumps(facts, indent=2) + "\n")
+    if not folder.is_begun:
         return
     try:
         before = json.loads(folder.facts.read_text(encoding="utf-8"))
@@ -121,14 +120,14 @@ def begin(folder: SweepFolder, facts: dict[str, Any]) -> None:
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """A text for each fact that differs."""
-    found = different_options(before["settings"], now["settings"])
-    search, given = before["search"], now["search"]
-    found += [
-        f"`{name}` {search.get(name)!r} there, {given.get(name)!r} now"
-        for name in search | given
-        if search.get(name) != given.get(name)
+    texts = different_options(before["settings"], now["settings"])
+    old, new = before["search"], now["search"]
+    texts += [
+        f"`{name}` {old.get(name)!r} there, {new.get(name)!r} now"
+        for name in old | new
+        if old.get(name) != new.get(name)
     ]
-    found += ["another space"] * (before["space"] != now["space"])
+    texts += ["another space"] * (before["space"] != now["space"])
     other_start = before.get("start") != now.get("start")
-    found += ["`init_from` or `freeze` of other files"] * other_start
-    return found + ["another corpus"] * (before["corpus"] != now["corpus"])
+    texts += ["`init_from` or `freeze` of other files"] * other_start
+    return texts + ["another corpus"] * (before["corpus"] != now["corpus"])

@@ -1,27 +1,42 @@
 """How a space is tried: options, the epochs of rungs, and what would be trained."""
 
+import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from embedder.config import Config, options_of, per_model_names, replicas_of
-from embedder.engine.memory import memory_lines
-from embedder.errors import InputError
-from embedder.families import open_problem
-from embedder.options import RunOptions
-from embedder.sweep.scores import Choice, Score, score_of, with_held_out
-from embedder.sweep.search import brackets, check_optuna
+from embedder.api.families import open_task
+from embedder.config import (
+    Config,
+    options_of,
+    per_model_names,
+    replicas_of,
+    with_options,
+)
+from embedder.config.run_options import RunOptions
+from embedder.encoders.outputs import evaluate
+from embedder.encoders.train_step import model_of
+from embedder.encoders.trainer import EncoderTrainer
+from embedder.errors import InputError, check_installed
+from embedder.metrics.eval_sets import eval_set
+from embedder.metrics.scores import Data, Score, score_of
+from embedder.sweep.search import brackets
 from embedder.sweep.space import Choices, Space, grid, is_grid, with_settings
+from embedder.training.memory import memory_lines
+from embedder.training.state import TrainState
 
 _MOST_GROUPS = 64  # whose memory is checked before any trial is trained
+
+Scorer = Callable[[Config, TrainState], float]
+"""The score of a model, from its config and its state; more is better."""
 
 
 class SweepOptions(NamedTuple):
     """How a space is tried."""
 
-    score: Choice = "auto"
-    pairs: Path | None = None
+    score: str = "auto"  # a `Score.choice` of `metrics.scores`
+    pairs: Path | None = None  # the similarity set, if the score needs one
     trials: int = 32  # of a search
     side_by_side: int = 8  # models that are trained at the same time
     halving: int = 0  # one of so many trials goes on; 0: all
@@ -54,28 +69,79 @@ def checked(
             f"replicas each with `halving` {options.halving}."
         )
     if not is_grid(space):
-        check_optuna()
+        check_installed("optuna", "A range without `steps` in SPACE")
     if not config.run.epochs:
         raise InputError("`epochs` must be an integer >= 1 in a sweep, got 0.")
-    _check_unevaluated(config)
-    score = score_of(options.score, config, options.pairs)
-    if score.name == "held_out" and "architecture" in space:
-        raise InputError(
-            "SPACE must not have `architecture` with `score` held-out: skip-gram and "
-            "CBOW predict other things. Give --score next-item or pairs."
-        )
-    config = with_held_out(config, score)
-    return config, score, rungs(config.run.epochs, options)
-
-
-def _check_unevaluated(config: Config) -> None:
-    """Refuses settings of evaluations while a single model is trained."""
-    for name in ("eval_every", "patience"):
+    for name in ("eval_every", "patience"):  # of evaluations within a training
         if (value := getattr(config.run, name)) != getattr(RunOptions(), name):
             raise InputError(
                 f"`{name}` applies only to train, got {value!r}: a sweep scores trials "
                 "after their last epoch, and ends some early by --halving."
             )
+    score = _score(config, options)
+    if score.needs == "sequences" and "architecture" in space:
+        raise InputError(
+            f"SPACE must not have `architecture` with `score` {score.choice}: "
+            "skip-gram and CBOW predict other things. Give --score next-item or pairs."
+        )
+    need = score.need
+    if need.holdout and not options_of(config)[need.holdout]:
+        config = with_options(config, **{need.holdout: need.share})
+    return config, score, rungs(config.run.epochs, options)
+
+
+def _score(config: Config, options: SweepOptions) -> Score:
+    """The score by which trials are compared, an entry of the table of scores."""
+    data: Data = "encoder"
+    if config.run.model == "tokens":
+        data = "graphs" if config.tables.walks else "texts"
+    score = score_of(options.score, data)
+    if (score.needs == "pairs") != ((path := options.pairs) is not None):
+        raise InputError(
+            "`score` pairs needs --pairs FILE, which applies only to it, got `score` "
+            f"{score.choice!r} and `pairs` {path and str(path)!r}."
+        )
+    return score
+
+
+def scorer(score: Score, training: Any, pairs: Path | None) -> Scorer:
+    """What scores the models of a training.
+
+    Args:
+      pairs: the similarity set, if the score needs one.
+
+    Raises:
+      OSError, InputError: there is nothing to score them on.
+    """
+    if score.needs == "validation":
+        answer, data = _validation(training), None
+    else:
+        about = training.config.tables, training.encoded
+        cases = eval_set(score, *about, by="The score", path=str(pairs or ""))
+        data = cases.data
+
+        def answer(config: Config, state: TrainState) -> Any:
+            return cases.answers(config.tables, state.params["tables"])
+
+    def score_model(config: Config, state: TrainState) -> float:
+        value, *_ = score.measure(data, answer(config, state), 0, 0)
+        return score.sign * value.value
+
+    return score_model
+
+
+def _validation(training: EncoderTrainer) -> Callable[[Config, TrainState], Any]:
+    """The loss and the accuracy of a model on the validation examples."""
+    examples, encoder = training.examples, training.program.encoder
+    ids = training.validation
+    if not len(ids):
+        raise InputError(
+            f"`validation_fraction` {training.config.encoder.validation_fraction} of "
+            f"{len(examples.labels)} examples leaves none to score on: give a larger "
+            "one."
+        )
+    data = examples.features, examples.labels, ids
+    return lambda config, state: evaluate(encoder, model_of(state), *data)
 
 
 def rungs(epochs: int, options: SweepOptions) -> list[int]:
@@ -95,10 +161,10 @@ def rungs(epochs: int, options: SweepOptions) -> list[int]:
         raise InputError(
             f"`first_epochs` must be from 1 to `epochs` {epochs}, got {first}."
         )
-    found = [first]
-    while found[-1] < epochs:
-        found.append(min(found[-1] * rate, epochs))
-    return found
+    ends = [first]
+    while ends[-1] < epochs:
+        ends.append(min(ends[-1] * rate, epochs))
+    return ends
 
 
 def largest_models(
@@ -140,22 +206,24 @@ def preview(
     first = next(brackets(space, config, options.trials, 1, list))
     num = len(first) if is_grid(space) else options.trials
     with tempfile.TemporaryDirectory() as temporary:
-        problem = open_problem(config, source, cache=cache)
+        task = open_task(config, source, cache=cache)
         largest = largest_models(config, space, options, num)
+        plans = (
+            task.plan(models[0], cache or Path(temporary), models) for models in largest
+        )
+        planned = next(plans)
+        scorer(score, planned, options.pairs)  # refuses data without cases
         training = max(
-            (
-                problem.plan(models[0], cache or Path(temporary), models)
-                for models in largest
-            ),
+            itertools.chain([planned], plans),
             key=lambda planned: sum(planned.memory.values()),
         )
         return "\n".join(
             [
                 f"trials: {num}, compared by {score.name} after "
-                f"{_counted(epochs[-1], 'epoch')}"
+                f"{_plural(epochs[-1], 'epoch')}"
                 + f", of some after {', '.join(map(str, epochs[:-1]))}"
                 * (len(epochs) > 1),
-                f"side by side: {_counted(len(training.replicas), 'model')}, at most",
+                f"side by side: {_plural(len(training.replicas), 'model')}, at most",
                 *training.description[:1],
                 f"devices: {training.devices_line}",
                 *memory_lines(training),
@@ -163,5 +231,5 @@ def preview(
         )
 
 
-def _counted(number: int, noun: str) -> str:
+def _plural(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' * (number != 1)}"

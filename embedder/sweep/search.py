@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from embedder.config import Config
-from embedder.errors import InputError, check_installed
+from embedder.errors import InputError
 from embedder.sweep.space import (
     Choices,
     Range,
@@ -41,20 +41,20 @@ def brackets(
       at_once: trials of a search that are proposed together.
       results: all results so far.
     """
-    given = Trial(0, {})
+    first_trial = Trial(0, {})
     if is_grid(space):
         settings = [each for each in grid(space) if not _is_given(config, each)]
-        yield [given, *(Trial(1 + n, each) for n, each in enumerate(settings))]
+        yield [first_trial, *(Trial(n, each) for n, each in enumerate(settings, 1))]
         return
-    first = 0
-    while first < num_trials:
-        numbers = range(first, min(first + at_once, num_trials))
+    start = 0
+    while start < num_trials:
+        numbers = range(start, min(start + at_once, num_trials))
         wanted = [number for number in numbers if number]
-        before = [each for each in results() if each.trial.number < first]
-        found = _proposals(space, config, wanted, before)
-        trials = [Trial(n, each) for n, each in zip(wanted, found, strict=True)]
-        yield trials if first else [given, *trials]
-        first = numbers.stop
+        before = [each for each in results() if each.trial.number < start]
+        proposals = _proposals(space, config, wanted, before)
+        trials = [Trial(n, each) for n, each in zip(wanted, proposals, strict=True)]
+        yield trials if start else [first_trial, *trials]
+        start = numbers.stop
 
 
 def _is_given(config: Config, settings: Settings) -> bool:
@@ -63,11 +63,6 @@ def _is_given(config: Config, settings: Settings) -> bool:
         return with_settings(config, settings) == config
     except InputError:  # the trial will have no score
         return False
-
-
-def check_optuna() -> None:
-    """Raises InputError if optuna is missing."""
-    check_installed("optuna", "A range without `steps` in SPACE")
 
 
 def _proposals(
@@ -90,8 +85,9 @@ def _proposals(
         study.add_trial(_finished(space, distributions, result, ranked))
     return [
         {
-            name: _value(space[name], proposed)
+            name: tried.values[proposed] if isinstance(tried, Choices) else proposed
             for name, proposed in study.ask(distributions).params.items()
+            for tried in [space[name]]
         }
         for _ in numbers
     ]
@@ -132,7 +128,3 @@ def _distribution(dimension: Choices | Range) -> Any:
     if is_integer:
         return of.IntDistribution(int(low), int(high), log=is_log)
     return of.FloatDistribution(low, high, log=is_log)
-
-
-def _value(dimension: Choices | Range, proposed: Any) -> Any:
-    return dimension.values[proposed] if isinstance(dimension, Choices) else proposed

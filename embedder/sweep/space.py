@@ -27,9 +27,9 @@ from embedder.config import (
     section_of,
     with_options,
 )
-from embedder.encoders.options import parse_arguments
+from embedder.config.encoder_options import parse_arguments
+from embedder.config.token_options import Window
 from embedder.errors import InputError
-from embedder.tables.options import Window
 
 _MOST = 10_000  # combinations of a grid: more are likely a mistake
 _OF_DATA = (
@@ -40,7 +40,10 @@ _OF_DATA = (
 _NOT_HERE = dict.fromkeys(_OF_DATA, "the data are opened once for all trials") | {
     "optimizer_args": "give its arguments by their names, as momentum = [0.5, 0.9]",
     "init_from": "all trials start from the same vectors",
+    "init_network": "all trials start from the same network",
+    "key_errors": "all trials start from the same vectors",
     "freeze": "all trials have the same frozen rows",
+    "attributes": "all trials have the same attributes",
     "best_by": "give the set as --score pairs --pairs FILE",
     "min_count": "trials are compared with the same vocabulary",
     "model": "another family has other settings",
@@ -90,14 +93,16 @@ def read_space(path: Path, config: Config) -> Space:
         if not tables:
             raise InputError("it names no setting to try.")
         space: Space = {}
-        for given, value in tables.items():
-            name = current_name(given)
-            _check_name(name, given, config)
+        for key, value in tables.items():
+            name = current_name(key)
+            _check_name(name, key, config)
             if name in space:
                 raise InputError(f"`{name}` is given twice.")
             space[name] = _dimension(name, value, config)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"SPACE {path}: {_one_line(error)}") from error
+        text = " ".join(str(error).split())
+        end = "" if text.endswith((".", "?")) else "."
+        raise InputError(f"SPACE {path}: {text}{end}") from error
     num = math.prod(
         len(each.values) for each in space.values() if isinstance(each, Choices)
     )
@@ -140,18 +145,18 @@ def values_of(config: Config, space: Space) -> Settings:
     return {name: options.get(name) for name in space}
 
 
-def _check_name(name: str, given: str, config: Config) -> None:
+def _check_name(name: str, key: str, config: Config) -> None:
     if name in _NOT_HERE:
-        raise InputError(f"`{given}` cannot be tried: {_NOT_HERE[name]}.")
+        raise InputError(f"`{key}` cannot be tried: {_NOT_HERE[name]}.")
     if name not in options_of(config):
         if config.run.model == "encoder" and not _is_setting(name):
             return  # of the optimizer, which is checked with its values
         raise InputError(
-            f"`{given}` applies only to `model` = {section_of(name)!r}, got it with "
+            f"`{key}` applies only to `model` = {section_of(name)!r}, got it with "
             f"{config.run.model!r}."
         )
     if name not in changing_names():
-        raise InputError(f"`{given}` cannot be tried: it does not change the vectors.")
+        raise InputError(f"`{key}` cannot be tried: it does not change the vectors.")
 
 
 def _is_setting(name: str) -> bool:
@@ -176,18 +181,24 @@ def _dimension(name: str, value: Any, config: Config) -> Choices | Range:
         )
     ends = dimension.values if isinstance(dimension, Choices) else dimension[:2]
     for end in ends:
-        with_settings(config, {name: end})
+        tried = with_settings(config, {name: end})
+        if name == "walks" and bool(tried.tables.walks) != bool(config.tables.walks):
+            raise InputError(
+                "`walks` of all trials must be above 0 and --walks be given, or none: "
+                f"the data are opened once, got {end!r} with --walks "
+                f"{config.tables.walks}."
+            )
     return dimension
 
 
-def _range(name: str, given: dict[str, Any], is_integer: bool) -> Choices | Range:
+def _range(name: str, table: dict[str, Any], is_integer: bool) -> Choices | Range:
     known = {"low", "high", "scale", "steps"}
-    if not {"low", "high"} <= {*given} <= known:
+    if not {"low", "high"} <= {*table} <= known:
         raise InputError(
             f"the range of `{name}` must have low and high, and may have scale and "
-            f"steps, got {', '.join(given) or 'nothing'}."
+            f"steps, got {', '.join(table) or 'nothing'}."
         )
-    low, high, scale = given["low"], given["high"], given.get("scale", "lin")
+    low, high, scale = table["low"], table["high"], table.get("scale", "lin")
     for end in (low, high):
         if isinstance(end, bool) or not isinstance(end, int | float):
             raise InputError(f"low and high of `{name}` must be numbers, got {end!r}.")
@@ -204,8 +215,10 @@ def _range(name: str, given: dict[str, Any], is_integer: bool) -> Choices | Rang
             f"low and high of `{name}` must be integers, got {low!r} and {high!r}."
         )
     number: Callable[[Any], Any] = int if is_integer else float
-    found = Range(number(low), number(high), scale == "log", is_integer)
-    return found if "steps" not in given else _steps(name, found, given["steps"])
+    dimension = Range(number(low), number(high), scale == "log", is_integer)
+    return (
+        dimension if "steps" not in table else _steps(name, dimension, table["steps"])
+    )
 
 
 def _steps(name: str, range_: Range, steps: Any) -> Choices:
@@ -230,8 +243,3 @@ def _is_integer(name: str, config: Config) -> bool:
 
 def _hashable(value: Any) -> Any:
     return tuple(map(_hashable, value)) if isinstance(value, list) else value
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
-    return text if text.endswith((".", "?")) else text + "."

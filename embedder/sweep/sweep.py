@@ -1,14 +1,18 @@
 """Trains the trials of a sweep side by side, and keeps what is done."""
 
 import contextlib
+import json
 import logging
 import math
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from embedder.api.families import open_task
+from embedder.base.threads import use_threads
 from embedder.config import (
     Config,
     options_of,
@@ -17,45 +21,24 @@ from embedder.config import (
     to_toml,
     with_options,
 )
-from embedder.encoders.options import parse_arguments
-from embedder.engine.epochs import (
-    RunPosition,
-    Snapshot,
-    Status,
-    is_finite,
-    run_epochs,
+from embedder.config.encoder_options import parse_arguments
+from embedder.disk.files import atomic_file
+from embedder.disk.run_record import without_file_secrets
+from embedder.disk.workdir import (
+    Workdir,
+    created_folder,
+    locked,
+    remove_parts,
+    write_text,
 )
-from embedder.engine.memory import check_memory
-from embedder.engine.replicas import stack_states, unstack_states
-from embedder.engine.state import TrainState
 from embedder.errors import InputError
-from embedder.families import open_problem
-from embedder.problem import Problem
-from embedder.run.checkpoints import (
-    Checkpoint,
-    CheckpointError,
-    Checkpoints,
-    arrays_of,
-    check_path,
-    tree_of,
-)
-from embedder.run.inputs import without_file_secrets
-from embedder.run.resuming import snapshot_of
-from embedder.run.saving import Saver
+from embedder.metrics.scores import Score
+from embedder.run.saving import Saver, checkpoint_of
 from embedder.run.stopping import Stop, Stopped
-from embedder.run.workdir import Workdir, locked, remove_parts, write_text
-from embedder.sweep.folder import SweepFolder, begin, facts_of
-from embedder.sweep.options import SweepOptions, checked, largest_models
-from embedder.sweep.scores import Score
+from embedder.sweep.folder import SweepFolder, check_same, facts_of
+from embedder.sweep.options import SweepOptions, checked, largest_models, scorer
 from embedder.sweep.search import brackets
-from embedder.sweep.space import (
-    Choices,
-    Space,
-    grid,
-    is_grid,
-    values_of,
-    with_settings,
-)
+from embedder.sweep.space import Choices, Space, grid, is_grid, values_of, with_settings
 from embedder.sweep.trials import (
     Result,
     Trial,
@@ -63,9 +46,26 @@ from embedder.sweep.trials import (
     read_results,
     table,
     write_results,
-    write_table,
 )
-from embedder.threads import use_threads
+from embedder.training.checkpoints import (
+    CheckpointError,
+    Checkpoints,
+    StoredCheckpoint,
+    arrays_of,
+    check_path,
+    tree_of,
+)
+from embedder.training.epochs import (
+    Checkpoint,
+    Progress,
+    Status,
+    is_finite,
+    run_epochs,
+)
+from embedder.training.memory import check_memory
+from embedder.training.replicas import stack_states, unstack_states
+from embedder.training.state import TrainState
+from embedder.training.task import Task
 
 _log = logging.getLogger(__name__)
 
@@ -112,17 +112,21 @@ def sweep(
     folder = SweepFolder(workdir)
     folder.check_free()
     config, score, epochs = checked(config, space, options)
-    problem = open_problem(config, source, cache=cache)
-    facts = facts_of(config, space, score, options, problem)
+    task = open_task(config, source, cache=cache)
+    facts = facts_of(config, space, score, options, task)
     with locked(Workdir(workdir), force_lock):
-        if overwrite:
-            folder.clear()
-        begin(folder, facts)
+        if not overwrite:
+            check_same(folder, facts)
         remove_parts(Workdir(workdir))
         running = _Sweep(
-            *(config, space, problem, folder, options, score, cache or folder.cache),
+            *(config, space, task, folder, options, score, cache or folder.cache),
             *(on_status, stop or Stop()),
         )
+        running.check()
+        if overwrite:
+            folder.clear()
+        if not folder.is_begun:
+            write_text(folder.facts, json.dumps(facts, indent=2) + "\n")
         running.run(epochs)
         return running.finish()
 
@@ -158,51 +162,44 @@ class _Batch(NamedTuple):
         return {"trials": numbers, "start": self.start, "until": self.until}
 
 
+@dataclass
 class _Sweep:
     """A sweep that is being run."""
 
-    def __init__(
-        self,
-        config: Config,
-        space: Space,
-        problem: Problem[Any],
-        folder: SweepFolder,
-        options: SweepOptions,
-        score: Score,
-        cache: Path,
-        on_status: Callable[[Status], None],
-        stop: Stop,
-    ):
-        self._config = config
-        self._space = space
-        self._problem = problem
-        self._folder = folder
-        self._options = options
-        self._score = score
-        self._cache = cache
-        self._on_status = on_status
-        self._stop = stop
-        self._results = read_results(folder.results)
-        replicas = config.run.replicas
-        self._at_once = max(1, options.side_by_side // replicas)
+    config: Config
+    space: Space
+    task: Task[Any]
+    folder: SweepFolder
+    options: SweepOptions
+    score: Score
+    cache: Path
+    on_status: Callable[[Status], None]
+    stop: Stop
+    results: list[Result] = field(default_factory=list)
+
+    @property
+    def _at_once(self) -> int:
+        """Trials that are trained side by side."""
+        return max(1, self.options.side_by_side // self.config.run.replicas)
 
     def run(self, rungs: Sequence[int]) -> None:
         """Runs what is not done yet."""
-        options = self._options
-        self._check_memory()
-        for trials in brackets(
-            *(self._space, self._config, options.trials, self._at_once),
-            lambda: self._results,
-        ):
+        self.results = read_results(self.folder.results)
+        about = self.space, self.config, self.options.trials, self._at_once
+        for trials in brackets(*about, lambda: self.results):
             self._run_bracket(trials, rungs)
 
-    def _check_memory(self) -> None:
-        """Refuses a space whose largest models do not fit, before any is trained."""
-        num = self._options.trials
-        if is_grid(self._space):
-            num = 1 + len(grid(self._space))
-        for models in largest_models(self._config, self._space, self._options, num):
-            self._plan(models[0], models)
+    def check(self) -> None:
+        """Refuses a space whose largest models do not fit, and data that cannot be
+        scored, before anything is written but the cache, which is removed then."""
+        is_all = is_grid(self.space)
+        num = 1 + len(grid(self.space)) if is_all else self.options.trials
+        largest = largest_models(self.config, self.space, self.options, num)
+        with created_folder(self.cache, self.cache != self.folder.cache):
+            for index, models in enumerate(largest):
+                training = self._plan(models[0], models)
+                if index == 0:
+                    scorer(self.score, training, self.options.pairs)
 
     def finish(self) -> Outcome:
         """Writes best.toml, and the table, which a kill may have prevented.
@@ -210,78 +207,74 @@ class _Sweep:
         Raises:
           FloatingPointError: all trials diverged.
         """
-        ranked = newest(self._results)
+        # A kill after the last trial leaves it.
+        shutil.rmtree(self.folder.running, ignore_errors=True)
+        ranked = newest(self.results)
         if ranked[0].score is None:
             raise FloatingPointError(
                 f"None of {len(ranked)} trials has a score, since all diverged: try "
                 "smaller rates."
             )
-        best = with_settings(self._config, ranked[0].trial.settings)
-        self._write()
-        write_text(self._folder.best, to_toml(without_file_secrets(best)))
-        return Outcome(ranked, self._score, best, self._space)
+        best = with_settings(self.config, ranked[0].trial.settings)
+        self._write_results()
+        write_text(self.folder.best, to_toml(without_file_secrets(best)))
+        return Outcome(ranked, self.score, best, self.space)
 
     def _run_bracket(self, trials: list[Trial], rungs: Sequence[int]) -> None:
         start = 0
         trials = [trial for trial in trials if self._fits(trial, rungs[0])]
         for until in rungs:
             for batch in self._batches(trials, start, until):
-                if missing := self._missing(batch):
+                if missing := self._without_results(batch):
                     self._run_batch(missing, keeps_states=until != rungs[-1])
             trials = self._survivors(trials, until)
-            for path in self._states(self._dropped(trials)):
-                shutil.rmtree(path, ignore_errors=True)
+            numbers = {trial.number for trial in trials}
+            for path in self.folder.states.glob("*"):
+                if path.name.isdecimal() and int(path.name) not in numbers:
+                    shutil.rmtree(path, ignore_errors=True)
             start = until
-        shutil.rmtree(self._folder.states, ignore_errors=True)
+        shutil.rmtree(self.folder.states, ignore_errors=True)
 
     def _fits(self, trial: Trial, epochs: int) -> bool:
         """Whether its settings fit together; if not it has a result without a score."""
         try:
-            with_settings(self._config, trial.settings)
+            with_settings(self.config, trial.settings)
         except InputError as error:
             if self._result(trial, epochs) is None:
                 _log.warning("trial %d has no score: %s", trial.number, error)
-                values = dict.fromkeys(self._space) | trial.settings
-                self._results.append(Result(trial, epochs, (), values, 0.0))
-                self._write()
+                values = dict.fromkeys(self.space) | trial.settings
+                self.results.append(Result(trial, epochs, (), values, 0.0))
+                self._write_results()
             return False
         return True
 
-    def _missing(self, batch: _Batch) -> _Batch | None:
+    def _without_results(self, batch: _Batch) -> _Batch | None:
         """The trials of a batch that have no result yet; None: there are none."""
         pairs = zip(batch.trials, batch.configs, strict=True)
-        kept = [(t, c) for t, c in pairs if self._result(t, batch.until) is None]
-        if not kept:
+        missing = [(t, c) for t, c in pairs if self._result(t, batch.until) is None]
+        if not missing:
             return None
-        return batch._replace(trials=[t for t, _ in kept], configs=[c for _, c in kept])
+        trials, configs = [t for t, _ in missing], [c for _, c in missing]
+        return batch._replace(trials=trials, configs=configs)
 
     def _survivors(self, trials: Sequence[Trial], epochs: int) -> list[Trial]:
         """The best of each `halving` trials, and trial 0 to compare them with."""
-        rate = self._options.halving
+        rate = self.options.halving
         results = [self._result(trial, epochs) for trial in trials]
         ranked = newest([result for result in results if result is not None])
         sound = [each.trial for each in ranked if each.score is not None]
-        kept = sound[: math.ceil(len(trials) / rate)] if rate else sound
-        given = [trial for trial in sound if trial.number == 0 and trial not in kept]
-        return sorted(kept + given, key=lambda trial: trial.number)
+        best = sound[: math.ceil(len(trials) / rate)] if rate else sound
+        first = [trial for trial in sound if trial.number == 0 and trial not in best]
+        return sorted(best + first, key=lambda trial: trial.number)
 
-    def _dropped(self, kept: Sequence[Trial]) -> set[int]:
-        """The numbers of the trials with states that are not `kept`."""
-        there = self._folder.states
-        names = [path.name for path in there.iterdir()] if there.exists() else []
-        numbers = {int(name) for name in names if name.isdecimal()}
-        return numbers - {trial.number for trial in kept}
-
-    def _states(self, numbers: Iterable[int]) -> Iterator[Path]:
-        return (self._folder.states / f"{number:04}" for number in numbers)
+    def _states_folder(self, trial: Trial) -> Path:
+        """Where the models of a trial are between two rungs."""
+        return self.folder.states / f"{trial.number:04}"
 
     def _result(self, trial: Trial, epochs: int) -> Result | None:
-        found = (
-            each
-            for each in self._results
-            if (each.trial.number, each.epochs) == (trial.number, epochs)
-        )
-        return next(found, None)
+        key = trial.number, epochs
+        results = (x for x in self.results if (x.trial.number, x.epochs) == key)
+        return next(results, None)
 
     def _batches(
         self, trials: Sequence[Trial], start: int, until: int
@@ -289,8 +282,8 @@ class _Sweep:
         """Trials that one program trains, as many at a time as are to be."""
         groups: dict[Any, list[tuple[Trial, Config]]] = {}
         for trial in trials:
-            config = with_settings(self._config, trial.settings)
-            groups.setdefault(_group(config, self._config), []).append((trial, config))
+            config = with_settings(self.config, trial.settings)
+            groups.setdefault(_group(config, self.config), []).append((trial, config))
         for group in groups.values():
             for first in range(0, len(group), self._at_once):
                 part = group[first : first + self._at_once]
@@ -299,72 +292,77 @@ class _Sweep:
     def _run_batch(self, batch: _Batch, keeps_states: bool) -> None:
         """Trains and scores a batch; it counts as done once its results are written."""
         began = time.monotonic()
-        _log.info("%s of %d", batch.description, self._config.run.epochs)
-        training = self._plan(self._shared(batch), batch.models)
-        scorer = self._score.scorer(training)
-        end = self._trained(training, batch)
-        states = _each(end.state, len(batch.models))
+        _log.info("%s of %d", batch.description, self.config.run.epochs)
+        training = self._plan(self._shared_config(batch), batch.models)
+        score_model = scorer(self.score, training, self.options.pairs)
+        end = self._train_batch(training, batch)
+        states = _unstacked(end.state, len(batch.models))
         scores = [
-            scorer(model, state) if is_finite(state.params) else math.nan
+            score_model(model, state) if is_finite(state.params) else math.nan
             for model, state in zip(training.replicas, states, strict=True)
         ]
-        replicas = self._config.run.replicas
+        replicas = self.config.run.replicas
         parts = [slice(k, k + replicas) for k in range(0, len(batch.models), replicas)]
         if keeps_states:
             for trial, part in zip(batch.trials, parts, strict=True):
-                self._save(trial, states[part], end.position)
+                self._write_states(trial, states[part], end.position)
         seconds = round((time.monotonic() - began) / len(batch.trials), 3)
         shared = options_of(training.config)  # `layers` are resolved there
         for trial, part in zip(batch.trials, parts, strict=True):
-            values = values_of(training.replicas[part.start], self._space)
+            values = values_of(training.replicas[part.start], self.space)
             values |= {name: shared[name] for name in values if name == "layers"}
-            scored = _finite(scores[part])
-            self._results.append(Result(trial, batch.until, scored, values, seconds))
-        self._write()
-        self._log_best()
-        shutil.rmtree(self._folder.running, ignore_errors=True)
+            own = tuple(scores[part])
+            scored = own if all(map(math.isfinite, own)) else ()  # (): it diverged
+            self.results.append(Result(trial, batch.until, scored, values, seconds))
+        self._write_results()
+        best, score = newest(self.results)[0], self.score
+        if best.score is not None:
+            shown = f"{score.name} {score.sign * best.score:.4f}"
+            _log.info("best so far: trial %d, %s", best.trial.number, shown)
+        shutil.rmtree(self.folder.running, ignore_errors=True)
 
     def _plan(self, config: Config, models: list[Config]) -> Any:
         """A training of `models`; InputError if they do not fit into the memory."""
         try:
-            training = self._problem.plan(config, self._cache, models)
+            training = self.task.plan(config, self.cache, models)
             check_memory(training.memory, training.memory_advice)
         except InputError as error:
             if len(models) == 1:
                 raise
+            self._plan(config, models[:1])  # it may be refused alone, too
             raise InputError(
                 f"{error} Of {len(models)} models side by side: see --side-by-side."
             ) from error
         return training
 
-    def _shared(self, batch: _Batch) -> Config:
+    def _shared_config(self, batch: _Batch) -> Config:
         """The settings of all models of a batch; the window is the largest of all
         trials, so that batches share a program."""
         config = batch.configs[0]
-        if config.run.model != "tokens" or "window" not in self._space:
+        if config.run.model != "tokens" or "window" not in self.space:
             return config
-        window = self._space["window"]
+        window = self.space["window"]
         tried = window.values if isinstance(window, Choices) else (window.high,)
         fitting = []
-        for each in (*tried, self._config.tables.window):
+        for each in (*tried, self.config.tables.window):
             with contextlib.suppress(InputError):  # no trial has it with these blocks
                 fitting.append(with_options(config, window=each))
         alike = (x for x in fitting if _block_sizes(x) == _block_sizes(config))
         return max(alike, key=lambda each: each.tables.max_distance)
 
-    def _trained(self, training: Any, batch: _Batch) -> Snapshot:
+    def _train_batch(self, training: Any, batch: _Batch) -> Checkpoint:
         """The models of a batch after its last epoch."""
-        checkpoints = Checkpoints(self._folder.running / "checkpoints", keep=1)
-        start = self._start(training, batch, checkpoints)
-        self._folder.running.mkdir(exist_ok=True)
+        checkpoints = Checkpoints(self.folder.running / "checkpoints", keep=1)
+        start = self._starting_checkpoint(training, batch, checkpoints)
+        self.folder.running.mkdir(exist_ok=True)
         saver = Saver(
-            *(checkpoints, self._config.save.interval, self._stop),
+            *(checkpoints, self.config.save.interval, self.stop),
             start=start.position,
             facts={"batch": batch.facts},
         )
 
         def handle(status: Status) -> None:
-            self._on_status(status)
+            self.on_status(status)
             saver(status)
 
         try:
@@ -378,72 +376,63 @@ class _Sweep:
         finally:
             saver.finish()
 
-    def _start(
+    def _starting_checkpoint(
         self, training: Any, batch: _Batch, checkpoints: Checkpoints
-    ) -> Snapshot:
+    ) -> Checkpoint:
         """Where a batch starts: in a checkpoint of itself, at the states of its trials,
         or before the first update."""
         checkpoints.remove_parts()
-        found = checkpoints.newest()
-        if found is not None and found.facts.get("batch") == batch.facts:
-            snapshot = snapshot_of(found, training)
-            _log.info("Resumes after %d updates.", snapshot.position.updates)
-            return snapshot
-        shutil.rmtree(self._folder.running, ignore_errors=True)
+        stored = checkpoints.newest()
+        if stored is not None and stored.facts.get("batch") == batch.facts:
+            checkpoint = checkpoint_of(stored, training)
+            _log.info("Resumes after %d updates.", checkpoint.position.updates)
+            return checkpoint
+        shutil.rmtree(self.folder.running, ignore_errors=True)
         initial = training.initial_state()
         if not batch.start:
-            return Snapshot(initial, RunPosition(0))
-        replicas = self._config.run.replicas
-        like = _joined(_each(initial, len(batch.models))[:replicas])
-        saved = [self._saved(trial, batch.start) for trial in batch.trials]
+            return Checkpoint(initial, Progress(0))
+        replicas = self.config.run.replicas
+        like = _stacked(_unstacked(initial, len(batch.models))[:replicas])
+        saved = [self._read_states(trial, batch.start) for trial in batch.trials]
         states = [tree_of(each.arrays, like) for each in saved]
         place = saved[0].facts["place"]
-        position = RunPosition(
+        position = Progress(
             batch.start,
             progress=place["progress"],
             updates=max(each.facts["place"]["updates"] for each in saved),
             history=tuple(map(tuple, place["history"])),
         )
-        models = [model for state in states for model in _each(state, replicas)]
-        return Snapshot(_joined(models), position)
+        models = [model for state in states for model in _unstacked(state, replicas)]
+        return Checkpoint(_stacked(models), position)
 
-    def _saved(self, trial: Trial, epochs: int) -> Checkpoint:
-        (path,) = self._states([trial.number])
+    def _read_states(self, trial: Trial, epochs: int) -> StoredCheckpoint:
         try:
-            return Checkpoints(path).read(epochs)
+            return Checkpoints(self._states_folder(trial)).read(epochs)
         except CheckpointError as error:
             raise CheckpointError(
                 f"{error}: give another --workdir, or --overwrite to start anew."
             ) from error
 
-    def _save(
-        self, trial: Trial, states: list[TrainState], position: RunPosition
+    def _write_states(
+        self, trial: Trial, states: list[TrainState], position: Progress
     ) -> None:
-        (path,) = self._states([trial.number])
+        path = self._states_folder(trial)
         path.mkdir(parents=True, exist_ok=True)
-        checkpoints = Checkpoints(path)
-        arrays = arrays_of(_joined(states))
+        checkpoints, arrays = Checkpoints(path), arrays_of(_stacked(states))
         checkpoints.save(position.epoch, arrays, {"place": position._asdict()})
         checkpoints.wait()
 
-    def _log_best(self) -> None:
-        best, score = newest(self._results)[0], self._score
-        if best.score is not None:
-            _log.info(
-                "best so far: trial %d, %s %.4f",
-                *(best.trial.number, score.name, score.sign * best.score),
-            )
-
-    def _write(self) -> None:
-        write_results(self._folder.results, self._results)
-        frame = table(self._results, self._score.name, self._score.sign)
-        write_table(self._folder.table, frame)
+    def _write_results(self) -> None:
+        write_results(self.folder.results, self.results)
+        frame = table(self.results, self.score.name, self.score.sign)
+        with atomic_file(self.folder.table) as part:
+            frame.write_csv(part)
 
 
-def _group(config: Config, given: Config) -> tuple[Config, Any]:
+def _group(config: Config, of_sweep: Config) -> tuple[Config, Any]:
     """What models that are trained side by side have in common."""
     names = per_model_names() & {*options_of(config)}
-    common = {name: options_of(given)[name] for name in names}
+    common = {name: options_of(of_sweep)[name] for name in names}
     if config.run.model != "encoder":  # an integer is a window for any block
         return with_options(config, **common | {"window": 1}), _block_sizes(config)
     shared = with_options(config, **common)
@@ -460,16 +449,11 @@ def _block_sizes(config: Config) -> tuple[int, int]:
     return config.tables.block_or_default, config.tables.num_noise
 
 
-def _each(state: TrainState, num: int) -> list[TrainState]:
+def _unstacked(state: TrainState, num: int) -> list[TrainState]:
     """The states of `num` models."""
     return unstack_states(state) if num > 1 else [state]
 
 
-def _joined(states: Sequence[TrainState]) -> TrainState:
+def _stacked(states: Sequence[TrainState]) -> TrainState:
     """Some states as that of a training of as many models."""
     return stack_states(states) if len(states) > 1 else states[0]
-
-
-def _finite(scores: Sequence[float]) -> tuple[float, ...]:
-    """`scores`, or none if one is not finite."""
-    return tuple(scores) if all(map(math.isfinite, scores)) else ()

@@ -64,8 +64,12 @@ def read_results(path: Path) -> list[Result]:
 
 def write_results(path: Path, results: Iterable[Result]) -> None:
     """Writes trials.jsonl, a line for each result."""
+    lines = []
+    for each in results:
+        trial = {"trial": each.trial.number, "settings": each.trial.settings}
+        others = {name: x for name, x in each._asdict().items() if name != "trial"}
+        lines.append(json.dumps(trial | others) + "\n")
     with atomic_file(path) as part:
-        lines = (json.dumps(_record(each)) + "\n" for each in results)
         part.write_text("".join(lines), encoding="utf-8")
 
 
@@ -74,15 +78,15 @@ def newest(results: Sequence[Result]) -> list[Result]:
 
     Trials with more epochs come before those with fewer; those that diverged are last.
     """
-    found: dict[int, Result] = {}
+    by_number: dict[int, Result] = {}
     for each in sorted(results, key=lambda result: result.epochs):
-        found[each.trial.number] = each
+        by_number[each.trial.number] = each
 
     def rank(result: Result) -> tuple:
         score = -math.inf if result.score is None else result.score
         return result.score is None, -result.epochs, -score, result.trial.number
 
-    return sorted(found.values(), key=rank)
+    return sorted(by_number.values(), key=rank)
 
 
 def table(results: Sequence[Result], score: str, sign: int) -> pl.DataFrame:
@@ -95,37 +99,17 @@ def table(results: Sequence[Result], score: str, sign: int) -> pl.DataFrame:
     ranked = newest(results)
     columns: dict[str, list[Any]] = {"trial": [each.trial.number for each in ranked]}
     for name in ranked[0].values if ranked else ():
-        columns[name] = [_text(each.values[name]) for each in ranked]
+        values = (each.values[name] for each in ranked)
+        columns[name] = [
+            " ".join(map(str, x)) if isinstance(x, tuple | list) else x for x in values
+        ]
     columns["epochs"] = [each.epochs for each in ranked]
-    columns[score] = [
-        None if each.score is None else sign * each.score for each in ranked
-    ]
+    scores = (each.score for each in ranked)
+    columns[score] = [None if x is None else sign * x for x in scores]
     if any(each.spread is not None for each in ranked):
         columns["standard deviation"] = [each.spread for each in ranked]
     columns["seconds"] = [round(each.seconds, 2) for each in ranked]
     return pl.DataFrame(columns, strict=False)
-
-
-def write_table(path: Path, frame: pl.DataFrame) -> None:
-    """Writes trials.csv."""
-    with atomic_file(path) as part:
-        frame.write_csv(part)
-
-
-def _text(value: Any) -> Any:
-    """A value of a setting for a column: lists as text."""
-    return " ".join(map(str, value)) if isinstance(value, tuple | list) else value
-
-
-def _record(result: Result) -> dict[str, Any]:
-    return {
-        "trial": result.trial.number,
-        "settings": result.trial.settings,
-        "epochs": result.epochs,
-        "scores": result.scores,
-        "values": result.values,
-        "seconds": result.seconds,
-    }
 
 
 def _result(record: dict[str, Any]) -> Result:

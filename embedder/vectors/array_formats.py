@@ -13,22 +13,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from embedder.base.threads import use_threads
 from embedder.disk.arrays import pack_strings, read_stored_array, unpack_strings
 from embedder.disk.files import short_reason
 from embedder.errors import InputError
-from embedder.threads import use_threads
 from embedder.vectors.reduce import Dtype, Packed, pack, unpack
 from embedder.vectors.vectors import KeyType, Vectors
 
 if TYPE_CHECKING:
     import polars as pl
+    from safetensors import safe_open
 
 ARRAY_NAMES = ("vectors", "tokens", "token_ends", "counts")
 _NAMES = (*ARRAY_NAMES, "scales")  # the last: of vectors in int8
 DIGEST = "sha256"  # key in the metadata of formats without a checksum
 
 
-def _arrays(
+def named_arrays(
     keys: list[str], packed: Packed, counts: np.ndarray | None
 ) -> dict[str, np.ndarray]:
     """The arrays of a file by name, in the order of _NAMES."""
@@ -42,7 +43,7 @@ def _arrays(
 
 
 def _arrays_of(vectors: Vectors, dtype: Dtype | None) -> dict[str, np.ndarray]:
-    return _arrays(vectors.keys, pack(vectors.matrix, dtype), vectors.counts)
+    return named_arrays(vectors.keys, pack(vectors.matrix, dtype), vectors.counts)
 
 
 def digest_of(arrays: dict[str, np.ndarray]) -> str:
@@ -87,10 +88,10 @@ def _unpacked(values: np.ndarray, scales: np.ndarray | None) -> np.ndarray:
         return unpack(Packed(values, scales))
 
 
-def check_names(found: Container[str], names: Iterable[str]) -> None:
-    """Raises InputError unless all `names` are `found` in a file."""
+def check_names(available: Container[str], names: Iterable[str]) -> None:
+    """Raises InputError unless all `names` are `available` in a file."""
     for name in names:
-        if name not in found:
+        if name not in available:
             raise InputError(f"it has no `{name}`")
 
 
@@ -138,13 +139,22 @@ def read_safetensors(path: Path) -> Vectors:
     """The vectors of a .safetensors file; InputError if it is damaged."""
     from safetensors import SafetensorError, safe_open
 
-    with name_damaged_file(path, "vectors", SafetensorError, AttributeError):  # a dtype
+    with name_damaged_file(path, "vectors", SafetensorError):
         with safe_open(path, framework="numpy") as file:
             wanted = [name for name in _NAMES if name in file.keys()]
-            arrays = {name: file.get_tensor(name) for name in wanted}
+            arrays = {name: tensor(file, name) for name in wanted}
             vectors = _from_arrays(arrays)
             check_arrays(arrays, file.metadata())
             return vectors
+
+
+def tensor(file: "safe_open", name: str) -> np.ndarray:
+    """An array of a .safetensors file; InputError if NumPy has no such dtype."""
+    try:
+        return file.get_tensor(name)
+    except AttributeError:
+        dtype = file.get_slice(name).get_dtype()
+        raise InputError(f"`{name}` is of {dtype}: write float32") from None
 
 
 def write_npz(vectors: Vectors, path: Path, *, dtype: Dtype | None = None) -> None:
@@ -175,22 +185,29 @@ def write_parquet(
     and the SHA-256 of all but `columns` as metadata."""
     import polars as pl
 
-    use_threads()
     packed = pack(vectors.matrix, dtype)
-    table = pl.DataFrame({"key": key_column(vectors.keys, vectors.key_type)})
-    if vectors.counts is not None:
-        table = table.with_columns(pl.Series("count", vectors.counts))
-    table = table.with_columns(pl.Series("vector", packed.values))
+    table = key_table(vectors).with_columns(pl.Series("vector", packed.values))
     if packed.scales is not None:
         table = table.with_columns(pl.Series("scale", packed.scales))
     if columns is not None:
         table = with_columns(table, columns)
     try:
-        arrays = _arrays(vectors.keys, packed, vectors.counts)
+        arrays = named_arrays(vectors.keys, packed, vectors.counts)
         digest = {DIGEST: digest_of(arrays)}
         table.write_parquet(path, metadata=digest)
     except pl.exceptions.PolarsError as error:
         raise OSError(f"Vectors cannot be written to {path.parent}: {error}") from error
+
+
+def key_table(vectors: Vectors) -> "pl.DataFrame":
+    """The columns key and, if there are counts, count."""
+    import polars as pl
+
+    use_threads()
+    table = pl.DataFrame({"key": key_column(vectors.keys, vectors.key_type)})
+    if vectors.counts is not None:
+        table = table.with_columns(pl.Series("count", vectors.counts))
+    return table
 
 
 def with_columns(table: "pl.DataFrame", columns: "pl.DataFrame") -> "pl.DataFrame":
@@ -229,9 +246,9 @@ def key_column(keys: list[str], key_type: KeyType) -> "pl.Series":
     if key_type == "text":
         return texts
     for dtype in (pl.Int64, pl.UInt64):
-        found = texts.cast(dtype, strict=False)
-        if not found.null_count() and (found.cast(pl.String) == texts).all():
-            return found
+        integers = texts.cast(dtype, strict=False)
+        if not integers.null_count() and (integers.cast(pl.String) == texts).all():
+            return integers
     return texts
 
 
@@ -261,6 +278,6 @@ def read_parquet(path: Path) -> Vectors:
         keys = table["key"].cast(pl.String).to_list()
         key_type: KeyType = "text" if key == pl.String else "integer"
         vectors = Vectors(keys, _unpacked(*packed), counts, key_type)
-        arrays = _arrays(keys, packed, vectors.counts)
+        arrays = named_arrays(keys, packed, vectors.counts)
         check_arrays(arrays, pl.read_parquet_metadata(path))
         return vectors

@@ -111,14 +111,8 @@ class Ensemble:
     def rotations(self) -> np.ndarray:
         """The rotation of each replica to the first, f64[K, D, D].
 
-        Orthogonal Procrustes: of all orthogonal matrices the one with the least
-
-            || U_k Q - U_0 ||^2,  which is  Q = P R^T  with  U_k^T U_0 = P S R^T
-
-        by singular values, where the rows of U_k [V, D] are the vectors of replica k
-        scaled to length one, so that all tokens have equal weight.
-
-        Reference: Schönemann 1966, Psychometrika 31.
+        See `nearest_orthogonal`, of the vectors scaled to length one, so that all
+        tokens have equal weight.
         """
         _, _, size = self.vectors.shape
         products = np.zeros((len(self), size, size))
@@ -180,7 +174,7 @@ class Ensemble:
         if not 0 < percent <= 100:
             raise InputError(f"`percent` must be in (0, 100], got {percent!r}.")
         size = max(1, CHUNK_VALUES // self.vectors[..., 0].size)
-        found: list[list[Neighbor]] = []
+        neighbors: list[list[Neighbor]] = []
         check_keys(among)
         texts = None if among is None else [*map(str, among)]
         hidden = self._first.outside(texts)
@@ -193,12 +187,12 @@ class Ensemble:
                 if hidden is not None:
                     keys[hidden] = -np.inf
                 ids = _candidates(keys, topn)
-                exact = self._exact_cosines(row, ids)
+                exact = np.stack([_exact(each[[row, *ids]]) for each in self.vectors])
                 best = np.argsort(-_key(exact, order, percent), kind="stable")[:topn]
-                found.append(
+                neighbors.append(
                     self._described(ids[best], exact[:, best], nearest[:, i], percent)
                 )
-        return found
+        return neighbors
 
     def stability(self, tokens: Sequence[Token]) -> np.ndarray:
         """How far the replicas agree on the nearest tokens of each of `tokens`, f64[Q].
@@ -214,12 +208,15 @@ class Ensemble:
         Raises:
           InputKeyError: a token is unknown.
         """
-        found = [np.empty(0)]
+        stabilities = [np.empty(0)]
         for chunk in _pieces(self._as_texts(tokens), _TOKENS):
             nearest = [each.neighbors(chunk, _NEAREST)[0] for each in self._replicas()]
-            overlaps = [_overlap(*pair) for pair in itertools.combinations(nearest, 2)]
-            found.append(np.mean(overlaps, axis=0) / max(1, nearest[0].shape[1]))
-        return np.concatenate(found)
+            overlaps = [  # how many ids two replicas share, i64[Q]
+                (a[:, :, None] == b[:, None, :]).sum(axis=(1, 2))
+                for a, b in itertools.combinations(nearest, 2)
+            ]
+            stabilities.append(np.mean(overlaps, axis=0) / max(1, nearest[0].shape[1]))
+        return np.concatenate(stabilities)
 
     def frequent(self, num: int) -> np.ndarray:
         """Ids of the `num` most frequent tokens, ties by id, i64[num]."""
@@ -266,15 +263,6 @@ class Ensemble:
             nearest.append(each.neighbors(tokens, topn, among=among)[0])
         return scores, np.stack(nearest)
 
-    def _exact_cosines(self, row: int, ids: np.ndarray) -> np.ndarray:
-        """Cosine similarities of token `row` and those of `ids`, f64[K, len(ids)]."""
-        rows = np.concatenate([[row], ids])
-        exact = []
-        for each in self.vectors:
-            query, *_ = unit = unit_rows(each[rows].astype(np.float64))
-            exact.append(cosines(unit[1:], query))
-        return np.stack(exact)
-
     def _described(
         self, ids: np.ndarray, exact: np.ndarray, nearest: np.ndarray, percent: float
     ) -> list[Neighbor]:
@@ -312,6 +300,12 @@ def has_little_data(count: int, stability: float) -> bool:
     return count < FREQUENT and stability < UNSTABLE
 
 
+def _exact(vectors: np.ndarray) -> np.ndarray:
+    """Cosine similarities of the first of f[1 + n, D] and the others, f64[n]."""
+    unit = unit_rows(vectors.astype(np.float64))
+    return cosines(unit[1:], unit[0])
+
+
 def _pieces(tokens: Sequence[str], size: int) -> Iterator[Sequence[str]]:
     return (tokens[i : i + size] for i in range(0, len(tokens), size))
 
@@ -346,8 +340,3 @@ def interval(scores: np.ndarray, percent: float) -> np.ndarray:
     """
     ends = [50 - percent / 2, 50 + percent / 2]
     return np.percentile(scores, ends, axis=0, method="weibull")
-
-
-def _overlap(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Number of ids that each row of i64[Q, n] shares with that of another, i64[Q]."""
-    return (first[:, :, None] == second[:, None, :]).sum(axis=(1, 2))

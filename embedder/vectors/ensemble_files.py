@@ -10,28 +10,30 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from embedder.disk.arrays import pack_strings, unpack_strings
+from embedder.base.threads import use_threads
+from embedder.disk.arrays import unpack_strings
 from embedder.disk.files import atomic_file, check_utf8_path
+from embedder.disk.workdir import REPLICAS_FILE
 from embedder.errors import InputError, InputNotFoundError
-from embedder.threads import use_threads
 from embedder.vectors.array_formats import (
     ARRAY_NAMES,
     check_arrays,
     check_names,
     key_column,
     name_damaged_file,
+    named_arrays,
     no_columns,
     save_arrays,
+    tensor,
     with_columns,
 )
 from embedder.vectors.ensemble import Ensemble
+from embedder.vectors.reduce import Packed
 from embedder.vectors.vectors import KeyType, typed_keys
 
 if TYPE_CHECKING:
     import polars as pl
 
-REPLICAS_FILE = "replicas.safetensors"
-"""The file of the ensemble in the folder of a run."""
 _DTYPES: dict[str, np.dtype] = {"F32": np.dtype("<f4"), "F64": np.dtype("<f8")}
 
 
@@ -55,7 +57,7 @@ def write_ensemble(
       InputError: the ending is another, or `columns` do not fit.
       OSError: the disk is full, say; an existing file at `path` stays.
     """
-    if _ending(path, (".safetensors", ".parquet")) == ".safetensors":
+    if ending_of(path, (".safetensors", ".parquet")) == ".safetensors":
         if columns is not None:
             raise InputError(no_columns(path, (".parquet",)))
         with atomic_file(Path(path)) as part:
@@ -67,8 +69,9 @@ def write_ensemble(
         "replica": np.repeat(np.arange(num_replicas), num_tokens),
         "vector": ensemble.vectors.reshape(-1, size),
     }
-    rows = np.tile(np.arange(num_tokens), num_replicas)
-    _write_table(table, Path(path), columns, rows)
+    if columns is not None:
+        columns = columns[np.tile(np.arange(num_tokens), num_replicas)]
+    write_table(table, Path(path), columns)
 
 
 def write_stability(
@@ -89,7 +92,7 @@ def write_stability(
         `columns` do not fit.
       OSError: the disk is full, say; an existing file at `path` stays.
     """
-    _ending(path, (".parquet", ".csv"))
+    ending_of(path, (".parquet", ".csv"))
     rows = ensemble.frequent(num)
     texts = [ensemble.texts[row] for row in rows]
     table = {
@@ -97,7 +100,7 @@ def write_stability(
         "count": ensemble.counts[rows],
         "stability": ensemble.stability(texts),
     }
-    _write_table(table, Path(path), columns, rows)
+    write_table(table, Path(path), None if columns is None else columns[rows])
     return texts
 
 
@@ -123,53 +126,46 @@ def read_ensemble(path: str | os.PathLike[str], key_type: KeyType = "text") -> E
         )
     from safetensors import SafetensorError, safe_open
 
-    with name_damaged_file(path, "replicas", SafetensorError, AttributeError):
+    with name_damaged_file(path, "replicas", SafetensorError):
         with safe_open(path, framework="numpy") as file:
             check_names(file.keys(), ARRAY_NAMES)
-            tokens = file.get_tensor("tokens"), file.get_tensor("token_ends")
+            tokens = tensor(file, "tokens"), tensor(file, "token_ends")
             kind = file.get_slice("vectors").get_dtype()
             if kind not in _DTYPES:
                 raise InputError(f"`vectors` must be F32 or F64, got {kind}")
             shape = tuple(file.get_slice("vectors").get_shape())
+            with open(path, "rb") as raw:  # `safe_open` does not give offsets
+                size = int.from_bytes(raw.read(8), "little")
+                place = json.loads(raw.read(size))["vectors"]["data_offsets"]
             ensemble = Ensemble(
                 typed_keys(unpack_strings(*tokens), key_type),
-                np.memmap(
-                    path, _DTYPES[kind], "r", _offset(path, "vectors"), shape=shape
-                ),
-                file.get_tensor("counts"),
+                np.memmap(path, _DTYPES[kind], "r", 8 + size + place[0], shape=shape),
+                tensor(file, "counts"),
             )
             check_arrays(_arrays(ensemble), file.metadata())
             return ensemble
 
 
 def _arrays(ensemble: Ensemble) -> dict[str, np.ndarray]:
-    """The arrays of a file by name."""
-    tokens, token_ends = pack_strings(ensemble.texts)
-    arrays = ensemble.vectors, tokens, token_ends, ensemble.counts
-    return dict(zip(ARRAY_NAMES, arrays, strict=True))
+    return named_arrays(ensemble.texts, Packed(ensemble.vectors), ensemble.counts)
 
 
-def _offset(path: Path, name: str) -> int:
-    """Offset of an array in a .safetensors file that `safe_open` has opened."""
-    with open(path, "rb") as file:
-        size = int.from_bytes(file.read(8), "little")
-        return 8 + size + json.loads(file.read(size))[name]["data_offsets"][0]
-
-
-def _ending(path: str | os.PathLike[str], endings: tuple[str, str]) -> str:
-    """The ending of `path`; InputError if it is none of `endings`."""
-    found = Path(path).suffix.lower()
-    if found not in endings:
+def ending_of(
+    path: str | os.PathLike[str], endings: tuple[str, str], argument: str = "path"
+) -> str:
+    """The ending of `path`; InputError about `argument` if it is none of `endings`."""
+    ending = Path(path).suffix.lower()
+    if ending not in endings:
         raise InputError(
-            f"`path` must end in {' or '.join(endings)}, got {os.fspath(path)!r}."
+            f"`{argument}` must end in {' or '.join(endings)}, got {os.fspath(path)!r}."
         )
-    return found
+    return ending
 
 
-def _write_table(
-    table: dict[str, Any], path: Path, columns: "pl.DataFrame | None", rows: np.ndarray
+def write_table(
+    table: dict[str, Any], path: Path, columns: "pl.DataFrame | None" = None
 ) -> None:
-    """Writes a .parquet or .csv file, atomically, with `rows` of `columns`."""
+    """Writes a .parquet or .csv file, atomically, with the columns of both."""
     import polars as pl
 
     use_threads()
@@ -178,7 +174,7 @@ def _write_table(
         with atomic_file(path) as part:
             frame = pl.DataFrame(table)
             if columns is not None:
-                frame = with_columns(frame, columns[rows])
+                frame = with_columns(frame, columns)
             if path.suffix.lower() == ".csv":
                 _check_flat(frame)
                 frame.write_csv(part)

@@ -1,23 +1,21 @@
 """Writes and reads files of vectors, in the format of the ending or of a name."""
 
+import functools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from embedder.disk.digests import write_digests
 from embedder.disk.files import atomic_file, check_utf8_path, sync
 from embedder.disk.folders import atomic_folder
+from embedder.disk.workdir import Workdir
 from embedder.errors import InputError, InputExistsError, InputNotFoundError
-from embedder.vectors import (
-    array_formats,
-    faiss_index,
-    fasttext_bin,
-    glove,
-    pgvector,
-    static_models,
-    word2vec,
-)
+from embedder.vectors import array_formats as arrays
+from embedder.vectors import fasttext_bin, word2vec
+from embedder.vectors import other_programs as others
+from embedder.vectors.key_rows import KeyErrors
 from embedder.vectors.reduce import Dtype
 from embedder.vectors.vectors import Vectors
 
@@ -33,8 +31,9 @@ class VectorFormat(NamedTuple):
     """Writes `Vectors` to a new file, or into a new folder, at a `Path`; InputError if
     the format cannot hold a key or a value. Takes `columns` and `dtype` by name if the
     format has them, and a folder's `card`."""
-    read: Callable[[Path], Vectors] | None = None
-    """Reads an untrusted file; InputError if it is damaged. None: other programs do."""
+    read: Callable[..., Vectors] | None = None
+    """Reads an untrusted file at a `Path`; InputError if it is damaged. None: other
+    programs do. Takes `key_errors` if keys are those of other programs."""
     name: str = ""
     """By which it can be asked for; "": by the ending alone."""
     is_folder: bool = False
@@ -51,90 +50,72 @@ class VectorFormat(NamedTuple):
     """
     is_of_tokens: bool = False
     """Whether it is looked up by the tokens of texts, which examples are not."""
+    has_key_errors: bool = False
+    """Whether `read` takes `key_errors`."""
+
+
+def _text(
+    ending: str, *, is_glove: bool = False
+) -> tuple[Callable[..., None], Callable[..., Vectors]]:
+    """The writer and the reader of text."""
+    is_gzip = ending.endswith(".gz")
+    write = functools.partial(word2vec.write_text, is_gzip=is_gzip, is_glove=is_glove)
+    return write, functools.partial(word2vec.read_text, is_gzip=is_gzip)
 
 
 _SMALL: tuple[Dtype, ...] = ("float16", "int8")
+_HALF: tuple[Dtype, ...] = ("float16",)  # torch averages no integers
 KEYS_ENDING = ".keys.parquet"
 FORMATS = (
-    VectorFormat((".txt",), word2vec.write_text, glove.read_text, "word2vec"),
-    VectorFormat((".vec",), word2vec.write_text, glove.read_text, "fasttext"),
-    VectorFormat(
-        (".txt.gz",), word2vec.write_gzip_text, glove.read_gzip_text, "word2vec"
+    *(
+        VectorFormat((ending,), *_text(ending), name, has_key_errors=True)
+        for ending, name in (
+            *((".txt", "word2vec"), (".vec", "fasttext")),
+            *((".txt.gz", "word2vec"), (".vec.gz", "fasttext")),
+        )
     ),
     VectorFormat(
-        (".vec.gz",), word2vec.write_gzip_text, glove.read_gzip_text, "fasttext"
+        *((".bin",), word2vec.write_binary, fasttext_bin.read_bin, "word2vec-binary"),
+        has_key_errors=True,
     ),
     VectorFormat(
-        (".bin",), word2vec.write_binary, fasttext_bin.read_bin, "word2vec-binary"
-    ),
-    VectorFormat(
-        (".safetensors",),
-        array_formats.write_safetensors,
-        array_formats.read_safetensors,
-        "safetensors",
+        *((".safetensors",), arrays.write_safetensors, arrays.read_safetensors),
+        name="safetensors",
         dtypes=_SMALL,
     ),
+    VectorFormat((".npz",), arrays.write_npz, arrays.read_npz, "npz", dtypes=_SMALL),
     VectorFormat(
-        (".npz",),
-        array_formats.write_npz,
-        array_formats.read_npz,
-        "npz",
-        dtypes=_SMALL,
-    ),
-    VectorFormat(
-        (".parquet",),
-        array_formats.write_parquet,
-        array_formats.read_parquet,
-        "parquet",
+        *((".parquet",), arrays.write_parquet, arrays.read_parquet, "parquet"),
         needs_utf8_path=True,
         has_columns=True,
         dtypes=_SMALL,
     ),
     VectorFormat(
-        (),
-        fasttext_bin.write_fasttext,
-        name="fasttext-bin",
+        *((), fasttext_bin.write_fasttext, None, "fasttext-bin"),
         other_endings=(".bin",),
         is_of_tokens=True,
     ),
-    VectorFormat(
-        (),
-        glove.write_text,
-        glove.read_text,
-        "glove",
-        other_endings=(".txt", ".vec"),
+    *(
+        VectorFormat(
+            *((), *_text(names[0], is_glove=True), "glove"),
+            other_endings=names,
+            has_key_errors=True,
+        )
+        for names in ((".txt", ".vec"), (".txt.gz", ".vec.gz"))
+    ),
+    *(
+        VectorFormat((), write, None, name, True, dtypes=dtypes, is_of_tokens=True)
+        for name, write, dtypes in (
+            ("sentence-transformers", others.write_sentence_transformers, _HALF),
+            ("model2vec", others.write_model2vec, _SMALL),
+        )
     ),
     VectorFormat(
-        (),
-        glove.write_gzip_text,
-        glove.read_gzip_text,
-        "glove",
-        other_endings=(".txt.gz", ".vec.gz"),
+        *((".faiss",), others.write_faiss, None, "faiss"),
+        dtypes=_HALF,
+        write_keys=others.write_keys,
     ),
-    VectorFormat(
-        (),
-        static_models.write_sentence_transformers,
-        name="sentence-transformers",
-        is_folder=True,
-        dtypes=("float16",),  # torch averages no integers
-        is_of_tokens=True,
-    ),
-    VectorFormat(
-        (),
-        static_models.write_model2vec,
-        name="model2vec",
-        is_folder=True,
-        dtypes=_SMALL,
-        is_of_tokens=True,
-    ),
-    VectorFormat(
-        (".faiss",),
-        faiss_index.write_faiss,
-        name="faiss",
-        dtypes=("float16",),
-        write_keys=faiss_index.write_keys,
-    ),
-    VectorFormat((".sql",), pgvector.write_sql, name="pgvector", dtypes=("float16",)),
+    VectorFormat((".sql",), others.write_sql, None, "pgvector", dtypes=_HALF),
 )
 
 
@@ -154,7 +135,7 @@ def write_vectors(
     white space. .safetensors and .npz hold `vectors` [V, D], `tokens` u8 (the keys in
     UTF-8, concatenated), `token_ends` i64[V] and, if there are counts, `counts` i64[V];
     .parquet the columns key, vector and count. These three detect damage. The other
-    formats are for other programs: migration/docs/vectors-and-formats.md.
+    formats are for other programs: docs/reference/formats.md.
 
     Args:
       before_rename: called with the complete temporary file or folder.
@@ -169,38 +150,44 @@ def write_vectors(
       InputExistsError: there is a folder, or an index, at `path` already.
       OSError: the disk is full, say; an existing file at `path` stays.
     """
-    found = format_of(path, format)
+    form = format_of(path, format)
     options: dict[str, Any] = {}
     if columns is not None:
         check_columns(path, format)
         options["columns"] = columns
     if dtype is not None:
-        _check_dtype(found, dtype)
+        _check_dtype(form, dtype)
         options["dtype"] = dtype
-    if found.is_folder:
+    if form.is_folder:
         options["card"] = card
-    with _new(found, Path(path)) as temporary:
-        found.write(vectors, temporary, **options)
-        if found.write_keys is not None:
+    with _new(form, Path(path)) as temporary:
+        form.write(vectors, temporary, **options)
+        if form.write_keys is not None:
             with atomic_file(keys_path(path)) as part:
-                found.write_keys(vectors, part)
+                form.write_keys(vectors, part)
         before_rename(temporary)
 
 
-def read_vectors(path: str | os.PathLike[str]) -> Vectors:
+def read_vectors(
+    path: str | os.PathLike[str], key_errors: KeyErrors = "strict"
+) -> Vectors:
     """The vectors in a file that `write_vectors`, gensim, word2vec.c or GloVe wrote.
+
+    Args:
+      key_errors: see `KeyErrors`; only for text and .bin of word2vec, and GloVe.
 
     Raises:
       InputNotFoundError: the file does not exist.
       InputEndError: a word2vec file ends too early.
       InputError: the ending is unknown, or the file is damaged.
     """
-    found = _by_ending(path, [each for each in FORMATS if each.read is not None])
+    form = _by_ending(path, [each for each in FORMATS if each.read is not None])
     path = Path(path)
     if not path.is_file():
         raise InputNotFoundError(f"Vectors file {path} does not exist.")
-    assert found.read is not None
-    return found.read(path)
+    assert form.read is not None
+    options = {"key_errors": key_errors} if form.has_key_errors else {}
+    return form.read(path, **options)
 
 
 def format_of(
@@ -241,7 +228,7 @@ def check_columns(path: str | os.PathLike[str], name: str | None = None) -> None
     """Raises InputError unless the format of `path` has columns."""
     if not format_of(path, name).has_columns:
         able = [e for each in FORMATS if each.has_columns for e in each.endings]
-        raise InputError(array_formats.no_columns(path, able))
+        raise InputError(arrays.no_columns(path, able))
 
 
 def endings() -> list[str]:
@@ -276,11 +263,11 @@ def _by_ending(
     )
 
 
-def _usable(found: VectorFormat, path: str | os.PathLike[str]) -> VectorFormat:
-    """`found`, if it can open `path`."""
-    if found.needs_utf8_path:
-        check_utf8_path(path, f"A {found.endings[0][1:]} file")
-    return found
+def _usable(form: VectorFormat, path: str | os.PathLike[str]) -> VectorFormat:
+    """`form`, if it can open `path`."""
+    if form.needs_utf8_path:
+        check_utf8_path(path, f"A {form.endings[0][1:]} file")
+    return form
 
 
 def _either(names: list[str]) -> str:
@@ -288,25 +275,25 @@ def _either(names: list[str]) -> str:
     return f"{', '.join(first)} or {last}" if first else last
 
 
-def _check_dtype(found: VectorFormat, dtype: Dtype) -> None:
-    if dtype not in found.dtypes:
+def _check_dtype(form: VectorFormat, dtype: Dtype) -> None:
+    if dtype not in form.dtypes:
         able = [each.name for each in FORMATS if dtype in each.dtypes]
         others = f": {dtype} fits {_either(able)}" if able else ""
         raise InputError(
-            f"`dtype` must fit `format` {found.name}, got {dtype!r}{others}."
+            f"`dtype` must fit `format` {form.name}, got {dtype!r}{others}."
         )
 
 
 @contextmanager
-def _new(found: VectorFormat, path: Path) -> Iterator[Path]:
+def _new(form: VectorFormat, path: Path) -> Iterator[Path]:
     """A temporary file or folder that gets the name `path` when the body succeeds."""
-    if found.is_folder or found.write_keys is not None:  # several files: not replaced
+    if form.is_folder or form.write_keys is not None:  # several files: not replaced
         if os.path.lexists(path):
             raise InputExistsError(
-                f"`path` must be new with `format` {found.name}, got {path}: delete "
+                f"`path` must be new with `format` {form.name}, got {path}: delete "
                 "it, or give another name."
             )
-    if not found.is_folder:
+    if not form.is_folder:
         with atomic_file(path) as temporary:
             yield temporary
         return
@@ -317,3 +304,14 @@ def _new(found: VectorFormat, path: Path) -> Iterator[Path]:
         for file in temporary.rglob("*"):
             if file.is_file():
                 sync(file)
+
+
+def write_run_vectors(workdir: Workdir, vectors: Vectors) -> None:
+    """Writes the checksums of all files, then the vectors: the run is finished."""
+
+    def write_all_checksums(part: Path) -> None:
+        others = {*workdir.files, *workdir.event_files} - {workdir.sums}
+        paths = sorted({*others, workdir.vectors})
+        write_digests(workdir.path, paths, temporary={workdir.vectors: part})
+
+    write_vectors(vectors, workdir.vectors, before_rename=write_all_checksums)

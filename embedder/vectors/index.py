@@ -19,31 +19,34 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from embedder.disk.digests import describe_damage
+from embedder.base.limits import check_room, gib
+from embedder.base.threads import available_cores
+from embedder.disk.digests import describe_damage, file_digest
 from embedder.disk.files import atomic_file, short_reason
+from embedder.disk.workdir import INDEX_FOLDER
 from embedder.errors import InputError, check_installed
-from embedder.limits import check_room, gib
-from embedder.threads import available_cores
-from embedder.vectors.search import (
-    Metric,
-    Table,
-    nearest_of,
-    nearest_rows,
-    prepared,
-)
-
-if TYPE_CHECKING:
-    from embedder.vectors.vectors import Vectors
+from embedder.vectors.search import Metric, Table, nearest_of, nearest_rows, prepared
 
 Graph = Any
 """An `Index` of usearch, which is optional."""
 
-FOLDER = "index"
-"""The folder of the index in that of a run."""
+
+class Searched(Protocol):
+    """`Vectors`, as far as their index uses them."""
+
+    @property
+    def keys(self) -> list[str]: ...
+
+    @property
+    def matrix(self) -> np.ndarray: ...
+
+    def table(self, metric: Metric) -> Table: ...
+
+
 RECALL_AT = 10
 QUERIES = 4000
 _ERRORS = 2  # standard errors of the recall, which it must be above the target
@@ -115,10 +118,7 @@ class VectorIndex:
         self._table, self._graph = table, graph
 
     def nearest_rows(
-        self,
-        queries: np.ndarray,
-        num: int,
-        excluded: list[list[int]] | None = None,
+        self, queries: np.ndarray, num: int, excluded: list[list[int]] | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Ids i64[Q, N] and scores f64[Q, N] as of `search.nearest_rows`, of the rows
         that the graph finds; the scores are exact."""
@@ -128,12 +128,12 @@ class VectorIndex:
 def index_folder(path: Path) -> Path:
     """Where the index of a run or of a file of vectors is."""
     if path.is_dir():
-        return path / FOLDER
-    return path.with_name(f"{path.name}.{FOLDER}")
+        return path / INDEX_FOLDER
+    return path.with_name(f"{path.name}.{INDEX_FOLDER}")
 
 
 def build_index(
-    vectors: "Vectors", path: str | os.PathLike[str], options: IndexOptions
+    vectors: Searched, path: str | os.PathLike[str], options: IndexOptions
 ) -> About:
     """Writes the index of `vectors`, which are those of a run or file at `path`.
 
@@ -156,7 +156,7 @@ def build_index(
     name = f"{uuid.uuid4().hex[:8]}{_ENDING}"
     with atomic_file(folder / name) as part:
         _save(graph, part)
-        made = About(
+        about = About(
             library=library,
             metric=options.metric,
             rows=rows,
@@ -169,15 +169,15 @@ def build_index(
             queries=num,
             vectors=vectors_digest(vectors),
             file=name,
-            sha256=_file_digest(part),
+            sha256=file_digest(part),
             num_bytes=part.stat().st_size,
         )
-    _write_about(folder, made)
-    _remove_others(folder, made)
-    return made
+    _write_about(folder, about)
+    _remove_others(folder, about)
+    return about
 
 
-def open_index(folder: Path, vectors: "Vectors") -> VectorIndex | None:
+def open_index(folder: Path, vectors: Searched) -> VectorIndex | None:
     """The index in `folder`; None: there is none.
 
     Raises:
@@ -206,13 +206,10 @@ def open_index(folder: Path, vectors: "Vectors") -> VectorIndex | None:
     if len(graph) != about.rows or graph.ndim != about.size:
         raise _damaged(folder, f"{about.file} has other rows")
     graph.expansion_search = about.expansion
-    return VectorIndex(about, _ranking_table(vectors, about.metric), graph)
-
-
-def _ranking_table(vectors: "Vectors", metric: Metric) -> Table:
-    """The table by which candidates are ranked: that needs no second matrix of unit
-    rows, which only products with all rows do."""
-    return Table(vectors.matrix, vectors.matrix, metric, longest=1.0)
+    # Candidates are ranked without a matrix of unit rows, which only products with all
+    # rows need.
+    table = Table(vectors.matrix, vectors.matrix, about.metric, longest=1.0)
+    return VectorIndex(about, table, graph)
 
 
 def read_about(folder: Path) -> About | None:
@@ -224,9 +221,9 @@ def read_about(folder: Path) -> About | None:
     path = folder / _ABOUT
     try:
         with open(path, "rb") as file:
-            found = json.loads(file.read(_MOST_BYTES))
-        about = About(**found["about"])
-        if found["sha256"] != _digest_of(about) or not _is_valid(about):
+            content = json.loads(file.read(_MOST_BYTES))
+        about = About(**content["about"])
+        if content["sha256"] != _digest_of(about) or not _is_valid(about):
             raise ValueError("its text is not what was written")
     except FileNotFoundError:
         return None
@@ -247,7 +244,7 @@ def index_damage(folder: Path) -> str | None:
     return damage and f"{about.file} {damage}"
 
 
-def vectors_digest(vectors: "Vectors") -> str:
+def vectors_digest(vectors: Searched) -> str:
     """SHA-256 of the keys and numbers, in hexadecimal digits."""
     digest = hashlib.sha256(f"{vectors.matrix.dtype} {vectors.matrix.shape}".encode())
     digest.update(vectors.matrix.data)
@@ -296,12 +293,12 @@ def _searched(
     """Ids and exact scores of the best of twice as many rows as are asked for, since
     the graph ranks rounded vectors."""
     most = max(map(len, excluded)) if excluded else 0
-    found = _found(graph, prepared(table, queries), 2 * num + most)
+    candidates = _near_rows(graph, prepared(table, queries), 2 * num + most)
 
     def ranked(start: int) -> tuple[np.ndarray, np.ndarray]:
         part = slice(start, start + _RANKED)
-        own = None if excluded is None else excluded[part]
-        return nearest_of(table, queries[part], found[part], num, own)
+        hidden = None if excluded is None else excluded[part]
+        return nearest_of(table, queries[part], candidates[part], num, hidden)
 
     with ThreadPoolExecutor(available_cores()) as pool:
         parts = [*pool.map(ranked, range(0, max(1, len(queries)), _RANKED))]
@@ -309,7 +306,7 @@ def _searched(
     return np.concatenate(ids), np.concatenate(scores)
 
 
-def _found(graph: Graph, queries: np.ndarray, num: int) -> np.ndarray:
+def _near_rows(graph: Graph, queries: np.ndarray, num: int) -> np.ndarray:
     """Ids of rows near each query by the graph, i64[Q, n]; -1: none."""
     num = min(num, len(graph))
     factors = queries.astype(np.float32)
@@ -323,21 +320,21 @@ def _found(graph: Graph, queries: np.ndarray, num: int) -> np.ndarray:
 
 
 def _measured(
-    graph: Graph, vectors: "Vectors", table: Table, target: float
+    graph: Graph, vectors: Searched, table: Table, target: float
 ) -> tuple[int, float, int]:
     """The expansion to search with, its recall@10, and the number of queries."""
     rng = np.random.default_rng(0)
-    rows = np.sort(rng.permutation(len(vectors))[:QUERIES])
+    rows = np.sort(rng.permutation(len(vectors.keys))[:QUERIES])
     queries = vectors.matrix[rows].astype(np.float64)
-    own = [[int(row)] for row in rows]
-    _, exact = nearest_rows(table, queries, RECALL_AT, excluded=own)
+    excluded = [[int(row)] for row in rows]
+    _, exact = nearest_rows(table, queries, RECALL_AT, excluded=excluded)
 
     def recalls_at(expansion: int) -> np.ndarray:
         graph.expansion_search = expansion
-        _, scores = _searched(graph, table, queries, RECALL_AT, own)
+        _, scores = _searched(graph, table, queries, RECALL_AT, excluded)
         return _recalls(scores, exact)
 
-    expansion, recall = _least_expansion(recalls_at, target, len(vectors))
+    expansion, recall = _least_expansion(recalls_at, target, len(vectors.keys))
     return expansion, recall, len(rows)
 
 
@@ -368,9 +365,9 @@ def _least_expansion(
         too_small = expansion
     while reaches and too_small + 1 < expansion:  # between two of them
         middle = (too_small + expansion) // 2
-        found, is_enough = measured(middle)
+        recall_there, is_enough = measured(middle)
         if is_enough:
-            expansion, recall = middle, found
+            expansion, recall = middle, recall_there
         else:
             too_small = middle
     return expansion, recall
@@ -381,8 +378,8 @@ def _recalls(scores: np.ndarray, exact: np.ndarray) -> np.ndarray:
     scores are as good as each other. f64[Q]"""
     is_result = np.isfinite(exact)
     worst = np.where(is_result, exact, np.inf).min(axis=1, keepdims=True)
-    found = (scores >= worst).sum(axis=1)
-    return np.where(is_result.any(axis=1), found / np.maximum(is_result.sum(1), 1), 1.0)
+    shares = (scores >= worst).sum(axis=1) / np.maximum(is_result.sum(1), 1)
+    return np.where(is_result.any(axis=1), shares, 1.0)
 
 
 def _save(graph: Graph, path: Path) -> None:
@@ -414,22 +411,15 @@ def _digest_of(about: About) -> str:
     return hashlib.sha256(json.dumps(asdict(about)).encode()).hexdigest()
 
 
-def _file_digest(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _is_valid(about: About) -> bool:
     """Whether the values have their types, and the graph is inside the folder."""
     is_typed = all(
         type(getattr(about, f.name)) is (f.type if f.type in (int, float) else str)
         for f in fields(about)
     )
-    return is_typed and about.metric in ("cosine", "dot") and _is_name(about.file)
-
-
-def _is_name(text: str) -> bool:
-    return Path(text).name == text and text.endswith(_ENDING)
+    if not is_typed or about.metric not in ("cosine", "dot"):
+        return False
+    return Path(about.file).name == about.file and about.file.endswith(_ENDING)
 
 
 def _damaged(folder: Path, reason: str) -> IndexFaultError:

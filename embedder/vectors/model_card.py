@@ -4,7 +4,7 @@ beside an exported file."""
 import re
 from collections.abc import Sequence
 
-from embedder.terminal import shown
+from embedder.base.terminal import shown
 from embedder.vectors.vectors import Vectors
 
 _TAGS = ("embeddings", "static-embeddings", "word2vec", "embedder")
@@ -38,9 +38,12 @@ def model_card(library: str, vectors: Vectors, lines: Sequence[str] = ()) -> str
     """
     num_rows, size = vectors.matrix.shape
     first = [key[:_SHOWN] for key in vectors.keys[:2]]
-    use = _USE[library].format(texts=ascii_or_text([first[0], " ".join(first)]))
+    use = _USE[library].format(texts=shown(repr([first[0], " ".join(first)])))
+    tags = "\n- ".join((library, *_TAGS))
+    pipeline = "pipeline_tag: sentence-similarity\n"
+    is_sentences = library == "sentence-transformers"
     parts = [
-        _head(library),
+        f"---\nlibrary_name: {library}\n{pipeline * is_sentences}tags:\n- {tags}\n---",
         "# Vectors of tokens",
         f"{num_rows:,} tokens have a vector of {size} numbers each. They were trained "
         "by `embedder`, as word2vec trains, on the tokens around each token.",
@@ -51,9 +54,7 @@ def model_card(library: str, vectors: Vectors, lines: Sequence[str] = ()) -> str
         "text is the mean of the vectors of its tokens. An unknown token "
         f"{_UNKNOWN[library]}.",
     ]
-    if lines:
-        parts += ["## Training", _block("text", "\n".join(map(shown, lines)))]
-    return "\n\n".join(parts) + "\n"
+    return _joined(parts, lines)
 
 
 _READ = {
@@ -118,16 +119,20 @@ def file_card(
       about: what it holds.
       lines: facts of the training; control characters are escaped.
     """
-    tags = "\n".join(["tags:", "- embeddings", "- embedder"])
     parts = [
-        f"---\n{tags}\n---",
+        "---\ntags:\n- embeddings\n- embedder\n---",
         "# Exported by embedder",
         _block("text", f"{shown(name)}: {shown(about)}"),
         "## Use",
         _block("python", _reading(name, format, about)),
     ]
+    return _joined(parts, lines)
+
+
+def _joined(parts: list[str], lines: Sequence[str]) -> str:
+    """The text of a card of `parts`, and of the facts of the training."""
     if lines:
-        parts += ["## Training", _block("text", "\n".join(map(shown, lines)))]
+        parts = [*parts, "## Training", _block("text", "\n".join(map(shown, lines)))]
     return "\n\n".join(parts) + "\n"
 
 
@@ -145,21 +150,6 @@ def _reading(name: str, format: str | None, about: str) -> str:
         return _BY_GENSIM.format(name=text, binary=low.endswith(".bin"))
     is_vectors = " x " not in about and " vectors of " in about
     return (_READ_VECTORS if is_vectors else _READ_ARRAYS).format(name=text)
-
-
-def ascii_or_text(texts: list[str]) -> str:
-    """A Python list of `texts`, with characters that are not printable escaped."""
-    return shown(repr(texts))
-
-
-def _head(library: str) -> str:
-    """Metadata in YAML, all of them words of ours."""
-    task = {"sentence-transformers": "sentence-similarity"}.get(library)
-    lines = [f"library_name: {library}"]
-    if task:
-        lines.append(f"pipeline_tag: {task}")
-    lines += ["tags:", *(f"- {tag}" for tag in (library, *_TAGS))]
-    return "\n".join(["---", *lines, "---"])
 
 
 def _block(language: str, text: str) -> str:

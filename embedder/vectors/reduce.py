@@ -4,13 +4,13 @@ Axis letters: V keys, D dimensions, N principal components.
 """
 
 import dataclasses
-from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 import numpy as np
 
 from embedder.errors import InputError
 from embedder.vectors.ensemble import CHUNK_VALUES
+from embedder.vectors.search import row_chunks
 from embedder.vectors.vectors import Vectors, check_positive_integer
 
 Dtype = Literal["float16", "int8"]
@@ -56,9 +56,9 @@ def pack(matrix: np.ndarray, dtype: Dtype | None) -> Packed:
             packed = Packed(levels.astype(np.int8), scales)
         is_finite = np.isfinite(unpack(packed))
     if not is_finite.all():
-        raise InputError(
-            f"`dtype` {dtype} cannot hold the value {matrix[~is_finite][0]}."
-        )
+        wrong = matrix[~is_finite]  # of int8 also others of the row
+        largest = wrong[np.abs(wrong).argmax()]
+        raise InputError(f"`dtype` {dtype} cannot hold the value {largest}.")
     return packed
 
 
@@ -97,16 +97,17 @@ def principal(vectors: Vectors, num: int) -> Vectors:
         )
     largest = np.abs(vectors.matrix).max() or 1.0
     gram = np.zeros((size, size))
-    for chunk in _chunks(vectors.matrix):
-        scaled = chunk / largest  # no square overflows
+    for rows in row_chunks(vectors.matrix, CHUNK_VALUES):
+        scaled = rows.astype(np.float64) / largest  # no square overflows
         gram += scaled.T @ scaled
     axes = np.linalg.eigh(gram).eigenvectors[:, ::-1][:, :num]  # [D, N]
     axes = axes * np.sign(axes[np.abs(axes).argmax(axis=0), np.arange(num)])
-    rows = [(x @ axes).astype(vectors.matrix.dtype) for x in _chunks(vectors.matrix)]
-    return dataclasses.replace(vectors, matrix=np.concatenate(rows))
+    dtype, chunks = vectors.matrix.dtype, row_chunks(vectors.matrix, CHUNK_VALUES)
+    matrix = [(x.astype(np.float64) @ axes).astype(dtype) for x in chunks]
+    return dataclasses.replace(vectors, matrix=np.concatenate(matrix))
 
 
-def kept_neighbors(full: Vectors, smaller: Vectors, seed: int = 0) -> Kept | None:
+def kept_neighbors(full: Vectors, smaller: Vectors) -> Kept | None:
     """The share of the nearest neighbours in `full` that are so in `smaller`, too.
 
     Neighbours are by cosine and exact, of a random sample of keys.
@@ -120,16 +121,9 @@ def kept_neighbors(full: Vectors, smaller: Vectors, seed: int = 0) -> Kept | Non
     if len(full) < 2:
         return None
     num = min(NUM_SAMPLED, len(full))
-    sample = np.random.default_rng(seed).choice(len(full), num, replace=False)
+    sample = np.random.default_rng(0).choice(len(full), num, replace=False)
     keys = [full.keys[row] for row in np.sort(sample)]
     before, _ = full.neighbors(keys, NUM_NEIGHBORS)
     after, _ = smaller.neighbors(keys, NUM_NEIGHBORS)
     same = (before[:, :, None] == after[:, None, :]).any(axis=2)
     return Kept(float(same.mean()), before.shape[1], num)
-
-
-def _chunks(matrix: np.ndarray) -> Iterator[np.ndarray]:
-    """The rows of a matrix in float64, a bounded number at a time."""
-    size = max(1, CHUNK_VALUES // matrix.shape[1])
-    for start in range(0, len(matrix), size):
-        yield matrix[start : start + size].astype(np.float64)

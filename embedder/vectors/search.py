@@ -18,6 +18,7 @@ ROUNDING = 1e-5  # above the error of a float32 product of two unit vectors
 _QUERIES = 256  # of a product, at most
 _SCORES = 2**21  # of a product: 8 MB in float32
 _CANDIDATES = 2**20  # pairs of a query and a row that are kept at once: 20 MB
+_GROUPS = 32  # of columns, for each of the largest ones
 _VALUES = 2**20  # of rows that are ranked at once: 8 MB in float64
 
 
@@ -37,8 +38,8 @@ class _Pairs(NamedTuple):
     rows: np.ndarray  # i64[P]
     scores: np.ndarray  # f[P]
 
-    def where(self, kept: np.ndarray) -> "_Pairs":
-        return _Pairs(self.queries[kept], self.rows[kept], self.scores[kept])
+    def where(self, which: np.ndarray) -> "_Pairs":
+        return _Pairs(self.queries[which], self.rows[which], self.scores[which])
 
 
 _NO_PAIRS = _Pairs(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0))
@@ -48,7 +49,9 @@ def table_of(matrix: np.ndarray, unit: np.ndarray | None) -> Table:
     """A table of cosines by the `unit` rows of `matrix`; None: of products."""
     if unit is not None:
         return Table(matrix, unit, "cosine", 1.0)
-    lengths = (np.linalg.norm(rows, axis=1).max() for rows in _slices(matrix))
+    lengths = (
+        np.linalg.norm(rows, axis=1).max() for rows in row_chunks(matrix, _VALUES)
+    )
     return Table(matrix, matrix, "dot", float(max(lengths)))
 
 
@@ -90,24 +93,25 @@ def nearest_rows(
 def nearest_of(
     table: Table,
     queries: np.ndarray,
-    found: np.ndarray,
+    candidates: np.ndarray,
     num: int,
     excluded: Sequence[Sequence[int]] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best `num` rows for each query as `nearest_rows`, of those `found` alone.
+    """The best `num` rows for each query as `nearest_rows`, of the `candidates` alone.
 
     Args:
       queries: f64[Q, D].
-      found: ids i64[Q, n], each once in a row; -1: none.
+      candidates: ids i64[Q, n], each once in a row; -1: none.
     """
     num = min(num, len(table.matrix))
     ids = np.full((len(queries), num), -1, np.int64)
     scores = np.full(ids.shape, np.nan)
-    kept = found >= 0
-    for each in _columns(excluded or ()):
-        kept &= found != each[:, None]
-    places = np.nonzero(kept)
-    pairs = _Pairs(places[0], found[places], np.zeros(len(places[0])))
+    is_candidate = candidates >= 0
+    # The first excluded id of each query, then the second; -1: it has none.
+    for ids_of_queries in itertools.zip_longest(*(excluded or ()), fillvalue=-1):
+        is_candidate &= candidates != np.array(ids_of_queries)[:, None]
+    places = np.nonzero(is_candidate)
+    pairs = _Pairs(places[0], candidates[places], np.zeros(len(places[0])))
     fill(ids, scores, _best(table, prepared(table, queries), pairs, num))
     return ids, scores
 
@@ -197,8 +201,8 @@ def _at_least(scores: np.ndarray, bounds: np.ndarray) -> tuple[np.ndarray, np.nd
     """Rows and columns of the values of f[Q, n] that reach a bound for each row, f[Q];
     -inf reaches none."""
     bounds = np.maximum(bounds, np.finfo(scores.dtype).min).astype(scores.dtype)
-    found = np.flatnonzero(scores >= bounds[:, None])
-    return np.divmod(found, scores.shape[1])
+    places = np.flatnonzero(scores >= bounds[:, None])
+    return np.divmod(places, scores.shape[1])
 
 
 def _merged(first: _Pairs, second: _Pairs) -> _Pairs:
@@ -248,11 +252,6 @@ def _places(queries: np.ndarray) -> np.ndarray:
     return np.arange(len(queries)) - np.repeat(starts, counts)
 
 
-def _columns(excluded: Sequence[Sequence[int]]) -> Iterator[np.ndarray]:
-    """The first excluded id of each query, then the second, i64[Q]; -1: it has none."""
-    return map(np.array, itertools.zip_longest(*excluded, fillvalue=-1))
-
-
 def _pairs_of(
     excluded: Sequence[Sequence[int]], among: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -267,6 +266,32 @@ def _pairs_of(
     return queries[is_known], places[is_known]
 
 
-def _slices(matrix: np.ndarray) -> Iterator[np.ndarray]:
-    size = max(1, _VALUES // matrix.shape[1])
+def largest_columns(values: np.ndarray, num: int) -> np.ndarray:
+    """The columns of the `num` largest of each row of f[m, n], the largest first,
+    i64[m, num]; of equal ones the first.
+
+    No more than `num` groups of columns have a larger maximum than the one that is the
+    limit, so only few groups are looked at.
+    """
+    size, num_columns = values.shape
+    width = max(1, num_columns // (_GROUPS * num))
+    groups = num_columns // width
+    whole = groups * width
+    maxima = values[:, :whole].reshape(size, groups, width).max(axis=2)
+    limit = np.partition(maxima, groups - num, axis=1)[:, groups - num]
+    row, group = np.nonzero(maxima >= limit[:, np.newaxis])
+    rest = np.arange(size).repeat(num_columns - whole)  # columns after the groups
+    row = np.concatenate([row.repeat(width), rest])
+    column = (group[:, np.newaxis] * width + np.arange(width)).ravel()
+    column = np.concatenate([column, np.tile(np.arange(whole, num_columns), size)])
+    is_high = values[row, column] >= limit[row]
+    row, column = row[is_high], column[is_high]
+    order = np.lexsort((column, -values[row, column], row))
+    row, column = row[order], column[order]
+    return column[_places(row) < num].reshape(size, num)
+
+
+def row_chunks(matrix: np.ndarray, num_values: int) -> Iterator[np.ndarray]:
+    """The rows of a matrix, at most `num_values` values, but a row, at a time."""
+    size = max(1, num_values // matrix.shape[1])
     return (matrix[i : i + size] for i in range(0, len(matrix), size))

@@ -10,7 +10,7 @@ References: Bojanowski et al. 2017, TACL 5 (arXiv:1607.04606); fastText,
 `src/dictionary.cc`.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,19 +30,6 @@ class NgramRule(NamedTuple):
     num_buckets: int
 
 
-def hash_ngram(ngram: str) -> int:
-    """fastText's hash of an n-gram: FNV-1a over its UTF-8 bytes with 32 bits.
-
-    Bytes are extended with their sign, as in fastText: so n-grams that are not ASCII
-    have other hashes than by FNV-1a.
-    """
-    value = int(_OFFSET)
-    for byte in ngram.encode():
-        signed = byte - 256 if byte >= 128 else byte
-        value = (value ^ signed & 0xFFFFFFFF) * int(_PRIME) & 0xFFFFFFFF
-    return value
-
-
 def ngram_buckets(
     words: Sequence[str], rule: tuple[int, int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -56,24 +43,23 @@ def ngram_buckets(
       rule: the least and the most characters of an n-gram, and the number of buckets.
     """
     rule = NgramRule(*rule)
-    parts = [*_hashes(words, rule)]
+    size = _WORDS_AT_ONCE
+    starts = range(0, len(words), size)
+    parts = [_hashes_of_some(words[k : k + size], rule) for k in starts]
     if not parts:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     hashes, lengths = map(np.concatenate, zip(*parts, strict=True))
     return hashes.astype(np.int64) % rule.num_buckets, lengths
 
 
-def _hashes(
-    words: Sequence[str], rule: NgramRule
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Hashes u32[n] of n-grams, and their numbers by word, of some words at a time."""
-    for start in range(0, len(words), _WORDS_AT_ONCE):
-        yield _hashes_of_some(words[start : start + _WORDS_AT_ONCE], rule)
-
-
 def _hashes_of_some(
     words: Sequence[str], rule: NgramRule
 ) -> tuple[np.ndarray, np.ndarray]:
+    """Hashes u32[n] of n-grams, and their numbers by word.
+
+    The hash is FNV-1a over UTF-8 with 32 bits, whose bytes are extended with their
+    sign, as in fastText: n-grams that are not ASCII have other hashes than by FNV-1a.
+    """
     texts = [f"<{word}>".encode("utf-8", "surrogateescape") for word in words]
     data = np.frombuffer(b"".join(texts), np.int8)
     first_byte = np.flatnonzero((data & np.int8(-64)) != np.int8(-128))
@@ -87,7 +73,7 @@ def _hashes_of_some(
     signed = data.astype(np.int32).view(np.uint32)
     value = np.full(len(first_byte), _OFFSET)
     columns = rule.max_n - rule.min_n + 1
-    found = np.empty((len(first_byte), columns), np.uint32)
+    hashes = np.empty((len(first_byte), columns), np.uint32)
     is_there = np.zeros((len(first_byte), columns), bool)
     character = np.arange(len(first_byte))
     for n in range(1, rule.max_n + 1):
@@ -100,14 +86,14 @@ def _hashes_of_some(
             value = np.where(takes, (value ^ signed[place]) * _PRIME, value)
         if n >= rule.min_n:
             column = n - rule.min_n
-            found[:, column] = value
+            hashes[:, column] = value
             is_alone = (is_first | (character == end)) if n == 1 else False
             is_there[:, column] = fits & ~np.asarray(is_alone)
     has_none = [row for row, word in enumerate(words) if word == _END_OF_SENTENCE]
     for row in has_none:
         is_there[last[row] - sizes[row] + 1 : last[row] + 1] = False
     lengths = np.add.reduceat(is_there.sum(axis=1), last - sizes + 1)
-    return found[is_there], lengths
+    return hashes[is_there], lengths
 
 
 class Subwords(NamedTuple):
@@ -116,10 +102,10 @@ class Subwords(NamedTuple):
     A table of subwords has V rows of words, and after them one of each of K buckets.
     """
 
-    rule: NgramRule
+    rule: NgramRule | None  # None: they are attributes
     starts: np.ndarray  # i64[V + 1], of each word in `rows`
     rows: np.ndarray  # i32[n]
-    buckets: np.ndarray  # i64[K], of the rows from V on, ascending
+    buckets: np.ndarray  # i64[K], of the rows from V on; of n-grams ascending
 
     @property
     def num_words(self) -> int:
@@ -139,14 +125,27 @@ class Subwords(NamedTuple):
 
 def subwords_of(words: Sequence[str], rule: NgramRule) -> Subwords:
     """The subwords of a vocabulary."""
-    found, lengths = ngram_buckets(words, rule)
-    buckets, number = np.unique(found, return_inverse=True)
+    hashes, lengths = ngram_buckets(words, rule)
+    buckets, number = np.unique(hashes, return_inverse=True)
+    return shared_rows(rule, lengths, number, buckets)
+
+
+def shared_rows(
+    rule: NgramRule | None, lengths: np.ndarray, number: np.ndarray, buckets: np.ndarray
+) -> Subwords:
+    """The rows of V words, which have their own one, and rows that words share.
+
+    Args:
+      lengths: how many of these each word has, i64[V].
+      number: which of `buckets` they are, one word after the other, i[n].
+    """
+    num_words = len(lengths)
     starts = np.concatenate([[0], np.cumsum(lengths + 1)])
     rows = np.empty(starts[-1], np.int32)
     is_own = np.zeros(len(rows), bool)
     is_own[starts[:-1]] = True
-    rows[is_own] = np.arange(len(words))
-    rows[~is_own] = len(words) + number
+    rows[is_own] = np.arange(num_words)
+    rows[~is_own] = num_words + number
     return Subwords(rule, starts, rows, buckets)
 
 
@@ -170,20 +169,20 @@ def first_rows(buckets: np.ndarray, size: int, seed: int, dtype) -> np.ndarray:
     A row follows from the seed and its bucket alone.
     """
     with np.errstate(over="ignore"):
-        own = _mixed(_mixed(np.array([seed], np.uint64)) + buckets.astype(np.uint64))
+        states = mixed(mixed(np.array([seed], np.uint64)) + buckets.astype(np.uint64))
         table = np.empty((len(buckets), size), dtype)
         for column in range(size):
-            bits = _mixed(own + np.uint64(column + 1) * _GOLDEN) >> np.uint64(40)
+            bits = mixed(states + np.uint64(column + 1) * GOLDEN) >> np.uint64(40)
             uniform = bits.astype(np.float32) / np.float32(2**24)
             table[:, column] = uniform
     scalar = table.dtype.type
     return (table - scalar(0.5)) / scalar(size)
 
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
-def _mixed(x: np.ndarray) -> np.ndarray:
+def mixed(x: np.ndarray) -> np.ndarray:
     """The finalizer of SplitMix64, u64[...] (Steele et al. 2014, OOPSLA)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -212,18 +211,18 @@ class Ngrams:
         """The rows of any buckets, [m, D]."""
         at = np.searchsorted(self.buckets, buckets)
         at = np.minimum(at, max(len(self.buckets) - 1, 0))
-        found = np.zeros((len(buckets), self.rows.shape[1]), self.rows.dtype)
+        rows = np.zeros((len(buckets), self.rows.shape[1]), self.rows.dtype)
         known = np.zeros(len(buckets), bool)
         if len(self.buckets):
             known = self.buckets[at] == buckets
-            found[known] = self.rows[at[known]]
+            rows[known] = self.rows[at[known]]
         if self.seed is not None and not known.all():
             size, dtype = self.rows.shape[1], self.rows.dtype
-            found[~known] = first_rows(buckets[~known], size, self.seed, dtype)
-        return found
+            rows[~known] = first_rows(buckets[~known], size, self.seed, dtype)
+        return rows
 
-    def has_ngrams(self, word: str) -> bool:
-        """Whether a word has an n-gram, and so a vector other than 0."""
+    def has_vector(self, word: str) -> bool:
+        """Whether a word has n-grams."""
         return len(ngram_buckets([word], self.rule)[0]) > 0
 
     def vector(self, word: str) -> np.ndarray:

@@ -5,10 +5,11 @@ Axis letters: V keys, D dimensions, Q queries.
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ from embedder.vectors.spelling import near_keys
 from embedder.vectors.subwords import Ngrams
 
 if TYPE_CHECKING:
+    from embedder.vectors.attributes import AttributeRows
     from embedder.vectors.index import VectorIndex
 
 KeyType = Literal["text", "integer"]
@@ -56,6 +58,10 @@ class Vectors:
     ngrams: Callable[[], Ngrams] | None = None
     """Reads the rows of n-grams, of which unknown keys have their vectors; None: they
     have none. They have no ids, and are no results."""
+    attributes: "Callable[[], AttributeRows] | None" = None
+    """Reads the rows of attributes, of which unknown keys with attributes have their
+    vectors; None: there are none. They have no ids, and are no results."""
+    _index: "VectorIndex | None" = field(default=None, init=False)  # of `use_index`
 
     def __post_init__(self):
         keys = list(self.keys)
@@ -80,27 +86,25 @@ class Vectors:
     def __getitem__(self, key: str) -> np.ndarray:
         """Vector of `key`, read-only, f[D]; InputKeyError if it is unknown.
 
-        With `ngrams` an unknown key has the mean of its n-grams.
+        With `ngrams` an unknown key has the mean of its n-grams, with `attributes` that
+        of its attributes.
         """
         if self.has_vector(key) and key not in self:
-            return self._of_unknown(key)
+            rows = next(each for each in self._shared_rows if each.has_vector(key))
+            vector = rows.vector(key).astype(self.matrix.dtype)
+            vector.flags.writeable = False
+            return vector
         return self.matrix[self.index(key)]
 
     def has_vector(self, key: str) -> bool:
-        """Whether `key` is known, or has n-grams."""
-        if key in self or self.ngrams is None or not isinstance(key, str):
+        """Whether `key` is known, or has n-grams or attributes."""
+        if key in self or not isinstance(key, str):
             return key in self
-        return self._ngrams.has_ngrams(key)
-
-    def _of_unknown(self, key: str) -> np.ndarray:
-        vector = self._ngrams.vector(key).astype(self.matrix.dtype)
-        vector.flags.writeable = False
-        return vector
+        return any(each.has_vector(key) for each in self._shared_rows)
 
     @cached_property
-    def _ngrams(self) -> Ngrams:
-        assert self.ngrams is not None, "`ngrams` is given"
-        return self.ngrams()
+    def _shared_rows(self) -> "list[Ngrams | AttributeRows]":
+        return [read() for read in (self.ngrams, self.attributes) if read is not None]
 
     @cached_property
     def key_to_index(self) -> dict[str, int]:
@@ -148,13 +152,13 @@ class Vectors:
         """
         from embedder.vectors.index import IndexFaultError, index_folder, open_index
 
-        found = None
+        index = None
         try:
-            found = open_index(index_folder(Path(path)), self)
+            index = open_index(index_folder(Path(path)), self)
         except IndexFaultError as error:
             _log.warning("%s. Exact search is used.", error.args[0])
-        vars(self)["_index"] = found
-        return found
+        object.__setattr__(self, "_index", index)
+        return index
 
     def most_similar(
         self,
@@ -191,10 +195,10 @@ class Vectors:
         terms = np.stack([self[key] for key in plus + minus]).astype(np.float64)
         terms = unit_rows(terms) if metric == "cosine" else terms
         query = terms[: len(plus)].sum(axis=0) - terms[len(plus) :].sum(axis=0)
-        own = [self.index(key) for key in plus + minus if key in self]
+        excluded = [self.index(key) for key in plus + minus if key in self]
         rows = self.rows_of(among)
-        found = self.nearest(query[None], topn, [own], rows, metric, method)
-        return self._ranked(*(each[0] for each in found))
+        nearest = self.nearest(query[None], topn, [excluded], rows, metric, method)
+        return self._ranked(*(each[0] for each in nearest))
 
     def nearest_to(
         self,
@@ -202,18 +206,19 @@ class Vectors:
         topn: int = 10,
         *,
         among: Collection[str] | None = None,
+        metric: Metric = "cosine",
         method: Method = "auto",
     ) -> list[list[tuple[str, float]]]:
         """The `topn` keys with the highest cosine similarity to each query, and these.
 
         Args:
           queries: vectors f[Q, D].
-          among, method: as of `most_similar`.
+          among, metric, method: as of `most_similar`.
         """
         check_positive_integer("topn", topn)
         rows, queries = self.rows_of(among), np.asarray(queries, np.float64)
-        found = self.nearest(queries, topn, among=rows, method=method)
-        return [self._ranked(*each) for each in zip(*found, strict=True)]
+        nearest = self.nearest(queries, topn, among=rows, metric=metric, method=method)
+        return [self._ranked(*each) for each in zip(*nearest, strict=True)]
 
     def analogy(
         self,
@@ -244,9 +249,9 @@ class Vectors:
         """Ids i64[Q, n] and similarities f64[Q, n] of the nearest keys.
 
         For each of the Q `keys` the n = min(topn, V - 1) nearest other keys, best
-        first, as in `most_similar`. With `among`, n is at most the number of these
-        keys; the row of a key with fewer ends with id -1 and similarity NaN. Memory
-        stays bounded for any Q.
+        first, as in `most_similar`; n = min(topn, V) if one is unknown and has n-grams.
+        With `among`, n is at most the number of these keys; the row of a key with fewer
+        ends with id -1 and similarity NaN. Memory stays bounded for any Q.
 
         Args:
           metric: "cosine", or "dot", the product of the two vectors.
@@ -256,9 +261,22 @@ class Vectors:
           InputKeyError, InputError, InputTypeError: see `most_similar`.
         """
         check_positive_integer("topn", topn)
-        return self.neighbors_of_rows(
-            self._ids(keys), topn, self.rows_of(among), metric, method
+        return self.neighbors_among(
+            _listed(keys), topn, self.rows_of(among), metric, method
         )
+
+    def neighbors_among(
+        self,
+        keys: Sequence[str],
+        topn: int,
+        among: np.ndarray | None = None,
+        metric: Metric = "cosine",
+        method: Method = "auto",
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """As `neighbors`, with `among` as of `neighbors_of_rows`."""
+        others = {i: self[key] for i, key in enumerate(keys) if key not in self}
+        ids = [self.key_to_index.get(key, -1) for key in keys]
+        return self.neighbors_of_rows(ids, topn, among, metric, method, others)
 
     def neighbors_of_rows(
         self,
@@ -267,23 +285,30 @@ class Vectors:
         among: np.ndarray | None = None,
         metric: Metric = "cosine",
         method: Method = "auto",
+        others: Mapping[int, np.ndarray] = MappingProxyType({}),
     ) -> tuple[np.ndarray, np.ndarray]:
         """What `neighbors` has for the keys `ids`, i64[Q].
 
         Args:
           among: ids that can be in the result, ascending, i64[n]; None: all.
+          others: the vector f[D] of each query that is no key, whose id is -1, by its
+            place in `ids`.
         """
         most = len(self) if among is None else len(among)
-        shape = len(ids), min(topn, len(self) - 1, most)
+        shape = len(ids), min(topn, len(self) - (not others), most)
         nearest, scores = np.full(shape, -1, np.int64), np.full(shape, np.nan)
         for start in range(0, len(ids) if shape[1] else 0, _KEYS):
             chunk = slice(start, start + _KEYS)
             rows = np.asarray(ids[chunk], np.int64)
-            queries, own = self.matrix[rows].astype(np.float64), rows[:, None].tolist()
+            queries = self.matrix[rows].astype(np.float64)
+            excluded = rows[:, None].tolist()
+            for i in np.flatnonzero(rows < 0).tolist():
+                queries[i], excluded[i] = others[start + i], []
             if metric == "cosine":  # the same bits as of `most_similar`
                 queries = unit_rows(queries)
-            found = self.nearest(queries, shape[1], own, among, metric, method)
-            nearest[chunk], scores[chunk] = found
+            nearest[chunk], scores[chunk] = self.nearest(
+                queries, shape[1], excluded, among, metric, method
+            )
         return nearest, scores
 
     def nearest(
@@ -307,7 +332,7 @@ class Vectors:
         """
         if not np.isfinite(queries).all():
             raise InputError("Queries must be finite, got a NaN or an infinity.")
-        index: VectorIndex | None = vars(self).get("_index")
+        index = self._index
         if index is not None and method == "auto" and among is None:
             if index.about.metric == metric:
                 return index.nearest_rows(queries, topn, excluded)
@@ -337,13 +362,10 @@ class Vectors:
         hidden[known] = False
         return hidden
 
-    def _ids(self, keys: str | Iterable[str] | None) -> list[int]:
-        return [self.index(key) for key in _listed(keys)]
-
     def _ranked(self, ids: np.ndarray, scores: np.ndarray) -> list[tuple[str, float]]:
         """Keys and similarities, without what is missing at the end."""
-        found = zip(ids.tolist(), scores.tolist(), strict=True)
-        return [(self.keys[row], score) for row, score in found if row >= 0]
+        pairs = zip(ids.tolist(), scores.tolist(), strict=True)
+        return [(self.keys[row], score) for row, score in pairs if row >= 0]
 
 
 def _listed(keys: str | Iterable[str] | None) -> list[str]:
@@ -360,12 +382,12 @@ def check_keys(among: Collection[object] | None) -> None:
 
 def as_integers(keys: Sequence[object]) -> list[int] | None:
     """`keys` as Python integers; None unless all of them are integers."""
-    found = [
+    integers = [
         int(key)
         for key in keys
         if isinstance(key, int | np.integer) and not isinstance(key, bool)
     ]
-    return found if found and len(found) == len(keys) else None
+    return integers if integers and len(integers) == len(keys) else None
 
 
 def typed_keys(keys: list[str], key_type: KeyType) -> list[str] | list[int]:
@@ -388,18 +410,20 @@ def check_positive_integer(name: str, value: int) -> None:
         raise InputError(message)
 
 
-def _check_keys(given: object, keys: list[str]) -> None:
-    if isinstance(given, str) or not all(isinstance(key, str) for key in keys):
+def _check_keys(original: object, keys: list[str]) -> None:
+    if isinstance(original, str) or not all(isinstance(key, str) for key in keys):
         raise InputTypeError(
-            f"`keys` must be a list of strings, got {short_repr(given)}."
+            f"`keys` must be a list of strings, got {short_repr(original)}."
         )
     if "" in keys:
         row = keys.index("")
         raise InputError(f"`keys` must not be empty, got '' at row {row}.")
     if len(set(keys)) < len(keys):
-        first, second, key = _first_repeat(keys)
+        seen: dict[str, int] = {}
+        repeats = ((i, x) for i, x in enumerate(keys) if seen.setdefault(x, i) != i)
+        second, key = next(repeats)
         raise InputError(
-            f"`keys` must be unique, got {short_repr(key)} at rows {first} and "
+            f"`keys` must be unique, got {short_repr(key)} at rows {seen[key]} and "
             f"{second}."
         )
     try:
@@ -411,21 +435,12 @@ def _check_keys(given: object, keys: list[str]) -> None:
         ) from None
 
 
-def _first_repeat(keys: list[str]) -> tuple[int, int, str]:
-    """The rows of the first repetition, and its key."""
-    seen: dict[str, int] = {}
-    for row, key in enumerate(keys):
-        if seen.setdefault(key, row) != row:
-            return seen[key], row, key
-    raise AssertionError("no key is repeated")
-
-
 def _checked_matrix(matrix: np.ndarray, keys: list[str]) -> np.ndarray:
     """`matrix` as read-only, native, C-ordered f32 or f64[V, D]; f16 becomes f32."""
     matrix = np.asarray(matrix)
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize > 8:
         raise InputTypeError(
-            f"`matrix` must hold floats of 16 to 64 bits, got {matrix.dtype}."
+            f"`matrix` must hold float16, float32 or float64, got {matrix.dtype}."
         )
     if matrix.ndim != 2 or len(matrix) != len(keys) or matrix.size == 0:
         raise InputError(
@@ -462,3 +477,26 @@ def short_repr(value: object) -> str:
     """`repr` of a value for a message, at most 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def check_known(
+    keys: Iterable[str],
+    known: Sequence[str],
+    what: str = "Token",
+    *,
+    of_examples: bool = False,
+) -> None:
+    """Raises InputKeyError with near keys for the first that is not `known`.
+
+    Args:
+      of_examples: whether keys are those of examples, and not tokens.
+    """
+    all_known = {*known}
+    for key in keys:
+        if key not in all_known:
+            near = " or ".join(map(repr, near_keys(key, known)))
+            hint = f": did you mean {near}?" if near else "."
+            if not of_examples:
+                raise InputKeyError(f"{what} {key!r} is not in the vocabulary{hint}")
+            hint = hint if near else f": keys are such as {known[0]!r}."
+            raise InputKeyError(f"{key!r} is not the key of an example{hint}")

@@ -14,15 +14,15 @@ import numpy as np
 import legacy
 import legacy.update
 from embedder.config import Config, with_options
-from embedder.engine.epochs import run_epochs
+from embedder.data import shards
+from embedder.data.corpus import sequences_corpus
+from embedder.data.earlier import EarlierCorpus
 from embedder.errors import InputError
-from embedder.tables import shards
-from embedder.tables.corpus import sequences_corpus
-from embedder.tables.earlier import EarlierCorpus
-from embedder.tables.problem import plan
-from embedder.tables.row_factors import RowFactors
-from embedder.tables.start_files import given_start
-from embedder.tables.training import Training
+from embedder.tokens.plan import TrainingInputs, plan
+from embedder.tokens.pretrained import given_start
+from embedder.tokens.row_lr_multipliers import RowLrMultipliers
+from embedder.tokens.trainer import TokensTrainer
+from embedder.training.epochs import run_epochs
 from legacy.huffman import huffman_tree
 from legacy.vocabulary import Vocabulary, build_vocabulary, read_text
 from migration.parity import updating
@@ -63,7 +63,9 @@ def frozen_rows_rung(config: Config, sequences: Sequences) -> Iterator[Differenc
     with tempfile.TemporaryDirectory() as folder:
         base.save(path := Path(folder) / "model.npz")
         starting = given_start(path, tokens[_FROZEN])
-    training = plan(config, sequences_corpus(given), None, starting=starting)
+    source = sequences_corpus(given)
+    inputs = TrainingInputs(config=config, source=source, start=starting)
+    training = TokensTrainer(plan(inputs))
     state, model = initial_state(config, len(tokens)), model_of(base)
     row_of = {token: row for row, token in enumerate(tokens)}
     rows = [row_of[token] for token in model.tokens]
@@ -76,7 +78,7 @@ def frozen_rows_rung(config: Config, sequences: Sequences) -> Iterator[Differenc
     factors[_FROZEN] = 0
     cut = updating.encoded(text, tokens, shards.SHARD_TOKENS)
     _train(
-        *(training, state, RowFactors(input=factors), counts),
+        *(training, state, RowLrMultipliers(input=factors), counts),
         *(cut.shard_tokens(), lambda epoch, shard: cut.shard(shard)),
     )
     found = _trained(training)
@@ -88,7 +90,7 @@ def frozen_rows_rung(config: Config, sequences: Sequences) -> Iterator[Differenc
 
 def update_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """A model of the oracle that grows by an update, without replay and with it."""
-    if config.tables.hs:
+    if config.tables.has_node_output:
         raise InputError("`hs` has no `model update` rung: its models do not grow.")
     config, old, new = _parts(config, sequences)
     most = int(build_vocabulary(read_text(old), 1).counts[0])
@@ -109,7 +111,10 @@ def _update_lines(
     replayed = [old] if options.replay else []
     corpus, *before = (sequences_corpus(each) for each in (new, *replayed))
     earlier = [*map(EarlierCorpus, before)]
-    training = plan(config, corpus, None, model, grow=True, earlier=earlier)
+    inputs = TrainingInputs(
+        config=config, source=corpus, base=model, grow=True, earlier=earlier
+    )
+    training = TokensTrainer(plan(inputs))
 
     texts = [read_text(each) for each in (new, *replayed)]
     known = Vocabulary(model.tokens, model.counts)
@@ -155,7 +160,7 @@ def _update_lines(
     factors = updating.factors(grown)
     lacking = np.flatnonzero(factors == 0)
     before = state.tables[:, lacking].copy()
-    both = RowFactors(factors, factors)
+    both = RowLrMultipliers(factors, factors)
     _train(training, state, both, drawn, sizes, source.shard)
     ends = _trained(training)
     yield from _end_lines(rung, training, ends, state, of)
@@ -183,9 +188,9 @@ def _model(config: Config, sequences: Sequences) -> Trainer:
 
 
 def _train(
-    training: Training,
+    training: TokensTrainer,
     state: legacy.update.State,
-    factors: RowFactors,
+    factors: RowLrMultipliers,
     counts: np.ndarray,
     shard_tokens: np.ndarray,
     read: Callable[[int, int], Shard],
@@ -198,12 +203,16 @@ def _train(
         noise_table=updating.noise_table(counts, options.ns_exponent),
         epochs=training.epochs,
     )
-    tree = huffman_tree(training.encoded.vocabulary.counts) if options.hs else None
+    tree = (
+        huffman_tree(training.encoded.vocabulary.counts)
+        if options.has_node_output
+        else None
+    )
     for update, rate, _ in updates:
         oracle_step(state, update, rate, training.config, factors, tree)
 
 
-def _trained(training: Training) -> dict[str, np.ndarray]:
+def _trained(training: TokensTrainer) -> dict[str, np.ndarray]:
     """Tables and accumulators of the port at the end."""
     end = run_epochs(training, training.initial_state()).state
     row_state = training.program.optimizer.row_state(end.opt_state)
@@ -211,7 +220,7 @@ def _trained(training: Training) -> dict[str, np.ndarray]:
 
 
 def _start_lines(
-    rung: str, training: Training, state: legacy.update.State, of: str
+    rung: str, training: TokensTrainer, state: legacy.update.State, of: str
 ) -> Iterator[Difference]:
     """The tables before the first update: all is copied or drawn, but means."""
     first, dtype = training.initial_state().params["tables"], training.config.run.dtype
@@ -225,7 +234,7 @@ def _start_lines(
 
 def _end_lines(
     rung: str,
-    training: Training,
+    training: TokensTrainer,
     found: dict[str, np.ndarray],
     state: legacy.update.State,
     of: str,

@@ -11,11 +11,12 @@ import numpy as np
 import legacy.blocks
 import legacy.noise
 import legacy.vocabulary
-from embedder.engine.rules import linear_rate
-from embedder.engine.tfdata import has_tensorflow
-from embedder.tables import loader, noise, shards, vocabulary
-from embedder.tables.blocks import PADDING, BlockSource, Updates
-from embedder.tables.encoded import Encoded
+from embedder.data import blocks, shards, vocabulary
+from embedder.data.blocks import PADDING, BlockSource, StepBatches
+from embedder.data.encoded import Encoded
+from embedder.data.tfdata import has_tensorflow
+from embedder.tokens import loader
+from embedder.training.rules import linear_rate
 from migration.parity.difference import (
     Difference,
     difference,
@@ -68,7 +69,7 @@ def distributions_rung(
         vocabulary.keep_limit(counts, sample),
         legacy.vocabulary.keep_limit(counts, sample),
     )
-    actual = noise.noise_table(counts, exponent)
+    actual = blocks.noise_table(counts, exponent)
     desired = legacy.noise.build_noise_table(counts, exponent)
     yield difference(rung, "noise limits", actual.limit, desired.limit)
     yield difference(rung, "noise aliases", actual.alias, desired.alias)
@@ -94,19 +95,17 @@ def blocks_rung(
     """All blocks of the first and the last epoch, as loader `kind` yields them.
 
     Args:
-      size: updates of a superblock.
+      size: updates of a chunk.
     """
     found: dict[str, list[Difference]] = {name: [] for name in _FIELDS}
     for epoch in sorted({source.epochs.start, source.epochs.stop - 1}):
-        superblocks = loader.epoch_superblocks(
-            kind, source, epoch, size=size, workers=workers
-        )
+        chunks = loader.epoch_chunks(kind, source, epoch, size=size, workers=workers)
         actual = (
             (
                 *(getattr(updates.blocks, name) for name in _BLOCKS),
                 linear_rate(updates.progress, alpha=alpha, min_alpha=min_alpha),
             )
-            for updates in _by_shard(superblocks)
+            for updates in _by_shard(chunks)
         )
         desired = _oracle_epoch(source, epoch, alpha, min_alpha)
         for pair in itertools.zip_longest(actual, desired, fillvalue=_NOTHING):
@@ -128,10 +127,10 @@ _FIELDS = (*_BLOCKS, "rate")
 _NOTHING = tuple(np.empty(0) for _ in _FIELDS)
 
 
-def _by_shard(superblocks: Iterable[tuple[Updates, int]]) -> Iterator[Updates]:
+def _by_shard(chunks: Iterable[tuple[StepBatches, int]]) -> Iterator[StepBatches]:
     """The updates of each shard that has any, in the order of the epoch."""
-    parts: list[Updates] = []
-    for updates, num_updates in superblocks:
+    parts: list[StepBatches] = []
+    for updates, num_updates in chunks:
         shards_visited = updates.position[:num_updates, 1]
         cuts = [0, *(np.flatnonzero(np.diff(shards_visited)) + 1), num_updates]
         for start, stop in itertools.pairwise(cuts):
@@ -144,7 +143,7 @@ def _by_shard(superblocks: Iterable[tuple[Updates, int]]) -> Iterator[Updates]:
         yield _joined(parts)
 
 
-def _joined(parts: list[Updates]) -> Updates:
+def _joined(parts: list[StepBatches]) -> StepBatches:
     return jax.tree.map(lambda *xs: np.concatenate(xs), *parts)
 
 

@@ -12,14 +12,14 @@ import numpy as np
 import embedder
 import legacy
 from embedder.config import Config, with_options
-from embedder.encoders import update as classify
-from embedder.encoders.examples import Examples
+from embedder.data.examples.examples import Examples
+from embedder.encoders import train_step as classify
 from embedder.encoders.networks.mlp import layers_of, params_of
 from embedder.encoders.networks.network import Model
-from embedder.encoders.problem import model_settings
-from embedder.encoders.training import EncoderTraining
-from embedder.engine.epochs import run_epochs
+from embedder.encoders.task import model_settings
+from embedder.encoders.trainer import EncoderTrainer
 from embedder.errors import InputError
+from embedder.training.epochs import run_epochs
 from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.data import loaders
@@ -33,11 +33,7 @@ from migration.parity.encoder_subject import (
     layer_lines,
     numbers_of,
 )
-from migration.parity.encoder_updates import (
-    bootstrap_rung,
-    replicas_rung,
-    updates_rung,
-)
+from migration.parity.encoder_updates import bootstrap_rung, replicas_rung, updates_rung
 from migration.parity.tolerances import TOLERANCE
 
 _STEP = 1e-6  # of the finite differences
@@ -78,7 +74,7 @@ def batches_rung(subject: EncoderSubject) -> Iterator[Difference]:
         yield from layer_lines("batches", "first", dtype, ours, theirs, tolerance=0.0)
 
 
-def _batches(training: EncoderTraining, epoch: int, title: str):
+def _batches(training: EncoderTrainer, epoch: int, title: str):
     x, y = numbers_of(training.examples)
     config = training.config
     options = config.run.seed, epoch
@@ -232,7 +228,7 @@ def files_rung(subject: EncoderSubject) -> Iterator[Difference]:
 class _Case(NamedTuple):
     """A batch, and layers whose biases are not 0."""
 
-    training: EncoderTraining
+    training: EncoderTrainer
     layers: list[network.Layer]
     params: dict
     raw: np.ndarray  # [B, ...], as read

@@ -9,11 +9,11 @@ import numpy as np
 import optax
 
 from embedder.config import Config, with_options
-from embedder.encoders.networks.encoder import Encoder, make_encoder, model_shapes
+from embedder.encoders.networks.encoder import Encoder, model_shapes
 from embedder.encoders.networks.network import BaseNetwork, Model, Network, Pass
 from embedder.encoders.networks.registry import network_for
-from embedder.encoders.update import Draw, Learning, Part, initial_state, one_update
-from embedder.engine.exchange import Exchange
+from embedder.encoders.train_step import Draw, Learning, Part, initial_state, one_update
+from embedder.training.collectives import Collectives
 from legacy import network as frozen
 from migration.parity import networks
 from migration.parity.difference import Difference, difference
@@ -134,7 +134,7 @@ class Learned(NamedTuple):
 
 def network_lines(case: NetworkCase, dtype: str, seed: int) -> Iterator[Difference]:
     """The differences of one network on a batch."""
-    encoder = make_encoder(case.network, dtype=dtype, seed=seed)
+    encoder = Encoder(case.network, dtype=dtype, seed=seed)
     model = _drawn(case, dtype)
     with jax.enable_x64(dtype == "float64"):
         ours = _by_port(encoder, model, case, seed)
@@ -159,7 +159,7 @@ def _by_port(encoder: Encoder, model: Model, case: NetworkCase, seed: int) -> Le
         seen = encoder.outputs(model, part.features, Pass())[0]
         draw = Draw(state.extras.seed, state.step, None)
         learning = Learning(encoder)
-        return seen, one_update(learning, optimizer, Exchange(), state, part, draw)
+        return seen, one_update(learning, optimizer, Collectives(), state, part, draw)
 
     state = initial_state(model, optimizer, seed)
     state = state._replace(step=np.full((), _UPDATE, np.int32))

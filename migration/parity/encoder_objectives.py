@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from embedder.encoders.networks.encoder import Encoder, Outputs, make_encoder
+from embedder.encoders.networks.encoder import Encoder, Outputs
 from embedder.encoders.networks.mlp import MLP, layers_of, params_of
 from embedder.encoders.networks.network import CLASSES, Model
 from embedder.encoders.objectives import (
@@ -20,8 +20,8 @@ from embedder.encoders.objectives import (
     Targets,
     Triplet,
 )
-from embedder.encoders.update import Draw, Learning, Part, initial_state, one_update
-from embedder.engine.exchange import Exchange
+from embedder.encoders.train_step import Draw, Learning, Part, initial_state, one_update
+from embedder.training.collectives import Collectives
 from legacy import network
 from legacy.network import Layer
 from migration.parity import objectives as oracle
@@ -134,7 +134,7 @@ def _mean_loss(inputs, objective: Objective, labels, weights):
     outputs = Outputs(embeddings=inputs, scores=inputs)
     places = jnp.arange(len(labels), dtype=np.int32)
     targets = Targets(jnp.asarray(labels), jnp.asarray(weights), places)
-    terms = objective.terms(outputs, targets, Exchange())
+    terms = objective.terms(outputs, targets, Collectives())
     total = terms.counts.sum()
     return terms.losses.sum() / jnp.where(total > 0, total, 1), terms
 
@@ -213,9 +213,7 @@ def _update_line(each: Compared, case: Case, seed: int) -> Difference:
     """All parameters of a small MLP after one update by SGD."""
     dtype, is_cosine = case.x.dtype.name, isinstance(each.objective, ArcFace)
     widths = (case.x.shape[1], 7, _SIZE, case.num_classes)
-    encoder = make_encoder(
-        MLP(widths, _SCALE if is_cosine else 0.0), dtype=dtype, seed=seed
-    )
+    encoder = Encoder(MLP(widths, _SCALE if is_cosine else 0.0), dtype=dtype, seed=seed)
     rng = np.random.default_rng(2)
     # Large biases: embeddings with one active unit each would have equal distances, and
     # rounding would choose between the negatives of a triplet.
@@ -260,7 +258,7 @@ def _updated(
 
     @jax.jit
     def update(state, part):
-        return one_update(learning, optimizer, Exchange(), state, part, draw)[0]
+        return one_update(learning, optimizer, Collectives(), state, part, draw)[0]
 
     with jax.enable_x64(case.x.dtype == np.float64):
         found = jax.device_get(update(state, part)).params

@@ -6,10 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.config import Config, with_options
-from embedder.encoders.examples import Examples
-from embedder.encoders.formats import open_examples
-from embedder.encoders.options import EncoderOptions
-from embedder.encoders.training import EncoderTraining
+from embedder.config.encoder_options import EncoderOptions
+from embedder.data.examples.examples import Examples
+from embedder.data.examples.formats import open_examples
+from embedder.encoders.plan import TrainingInputs, plan
+from embedder.encoders.trainer import EncoderTrainer
 from embedder.errors import InputError
 from legacy import network
 from migration.parity.difference import Difference, difference, worst
@@ -24,10 +25,10 @@ class EncoderSubject(NamedTuple):
     examples: Examples
     source: str
 
-    def training(self, **options) -> EncoderTraining:
+    def training(self, **options) -> EncoderTrainer:
         """A training of one epoch, with `options` changed."""
         config = with_options(self.config, **options)
-        return EncoderTraining(config, self.examples, range(1))
+        return EncoderTrainer(plan(TrainingInputs(config, self.examples, range(1))))
 
 
 def encoder_subject(config: Config, source: str | None, num: int) -> EncoderSubject:

@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from embedder.config.encoder_options import parse_arguments
 from embedder.encoders.networks.mlp import layers_of
-from embedder.encoders.options import parse_arguments
-from embedder.encoders.training import EncoderTraining
-from embedder.engine.replicas import unstack_states
-from embedder.engine.state import TrainState
+from embedder.encoders.trainer import EncoderTrainer
 from embedder.errors import InputError
+from embedder.training.replicas import unstack_states
+from embedder.training.state import TrainState
 from legacy import network
 from migration.parity.difference import Difference, difference
 from migration.parity.encoder_subject import (
@@ -54,7 +54,7 @@ def updates_rung(num: int, subject: EncoderSubject) -> Iterator[Difference]:
 
 def _adam_in_float32(
     rung: str,
-    training: EncoderTraining,
+    training: EncoderTrainer,
     state: TrainState,
     oracle: "_Trained",
     tolerance: float,
@@ -91,7 +91,7 @@ def _adam_in_float32(
     )
 
 
-def _after(training: EncoderTraining, num: int) -> TrainState:
+def _after(training: EncoderTrainer, num: int) -> TrainState:
     """The state after the first `num` updates, over several epochs if need be."""
     program, done = training.program, 0
     state = program.place_state(training.initial_state())
@@ -112,7 +112,7 @@ class _Trained(NamedTuple):
 
 
 def _oracle_after(
-    training: EncoderTraining, num: int, seed: int, times: np.ndarray | None = None
+    training: EncoderTrainer, num: int, seed: int, times: np.ndarray | None = None
 ) -> _Trained:
     """Of the run with `seed`.
 
@@ -147,13 +147,7 @@ def _oracle_after(
         inputs = network.scaled(x[batch], dtype)
         network.gradients(layers, inputs, y[batch], max(len(batch), 1), into)
         network.apply_update(
-            optimizer,
-            given,
-            options.learning_rate,
-            step,
-            flat,
-            slots,
-            gradient,
+            optimizer, given, options.learning_rate, step, flat, slots, gradient
         )
     return _Trained(layers, slots)
 
@@ -174,7 +168,7 @@ def bootstrap_rung(subject: EncoderSubject) -> Iterator[Difference]:
 def _replicas(
     rung: str,
     subject: EncoderSubject,
-    times: Callable[[EncoderTraining, int], np.ndarray | None],
+    times: Callable[[EncoderTrainer, int], np.ndarray | None],
 ) -> Iterator[Difference]:
     """By the optimizer of the settings: "100 updates" compares all of the oracle's.
 
@@ -210,7 +204,7 @@ def _stacked(models: Sequence[Sequence[network.Layer]]) -> list[list[np.ndarray]
     ]
 
 
-def _times(training: EncoderTraining, seed: int) -> np.ndarray:
+def _times(training: EncoderTrainer, seed: int) -> np.ndarray:
     """How often the resample of `seed` has each example, i64[examples]."""
     train = training.source.train
     times = np.zeros(len(training.examples.labels), np.int64)

@@ -25,6 +25,7 @@ def loss(
     negative: int,
     signs=None,
     cbow_mean: bool = True,
+    log_noise=None,
 ):
     """Loss of `blocks`, a `legacy.blocks.Blocks`; a scalar of the rows' dtype.
 
@@ -35,6 +36,7 @@ def loss(
         there is no hierarchical softmax.
       signs: of `nodes`, [N, T, L]: 2 c - 1 of a code c; 0: padding.
       cbow_mean: False: of CBOW, the sum of the contexts in the place of their mean.
+      log_noise: log weights of noise, of all tokens, [V]; for "cbow-softmax".
     """
     total = 0
     for n in range(len(blocks.ids)):
@@ -42,26 +44,35 @@ def loss(
             context = _context(blocks.sequence[n], blocks.radius[n], t)
             if not context:
                 continue
-            divisor = len(context) if cbow_mean else 1
+            weights = [1.0 for _ in context]
+            if architecture == "cbow-softmax":
+                weights = [0.5 ** (abs(t - j) - 1) for j in context]
+            divisor = sum(weights) if cbow_mean else 1
+            mean = sum(w * input[n, j] for w, j in zip(weights, context, strict=True))
+            mean = mean / divisor
             if nodes is not None:
-                given = [input[n, j] for j in context]
-                if architecture == "cbow":
-                    given = [sum(given) / divisor]
+                given = [mean]
+                if architecture == "skipgram":
+                    given = [input[n, j] for j in context]
                 for row in given:
                     for sign, node in zip(signs[n, t], nodes[n, t], strict=True):
                         total += abs(sign) * _softplus(sign * (row @ node))
             if not negative:
                 continue
-            tile = noise[n, t * noise.shape[1] // blocks.ids.shape[1]]
+            of_tile = n, t * noise.shape[1] // blocks.ids.shape[1]
+            tile = noise[of_tile]
             share = negative / len(tile)
             if architecture == "skipgram":
                 for j in context:
                     total += _softplus(-(input[n, t] @ output[n, j]))
                     total += share * _softplus(tile @ input[n, t]).sum()
+            elif architecture == "cbow":
+                total += _softplus(-(mean @ output[n, t]))
+                total += share * _softplus(tile @ mean).sum()
             else:
-                hidden = sum(input[n, j] for j in context) / divisor
-                total += _softplus(-(hidden @ output[n, t]))
-                total += share * _softplus(tile @ hidden).sum()
+                score = mean @ output[n, t] - log_noise[blocks.ids[n, t]]
+                others = tile @ mean - log_noise[blocks.noise[of_tile]]
+                total += np.log(np.exp(score) + np.exp(others).sum()) - score
     return total
 
 

@@ -15,15 +15,21 @@ import numpy as np
 
 import legacy.vocabulary
 from embedder.config import Config, resolve, with_options
+from embedder.data.corpus import (
+    Corpus,
+    demo_corpus,
+    demo_sequences,
+    sequences_corpus,
+    text_corpus,
+)
+from embedder.data.encode import encode, encode_cached
+from embedder.data.encoded import Encoded
+from embedder.data.table_files import corpus_files
 from embedder.errors import InputError
-from embedder.tables import loader
-from embedder.tables.corpus import Corpus, sequences_corpus, text_corpus
-from embedder.tables.corpus_files import corpus_files
-from embedder.tables.demo import demo_corpus, demo_sequences
-from embedder.tables.encode import encode, encode_cached
-from embedder.tables.encoded import Encoded
-from embedder.tables.row_factors import RowFactors
-from embedder.tables.training import Training
+from embedder.tokens import loader
+from embedder.tokens.plan import TrainingPlan
+from embedder.tokens.row_lr_multipliers import RowLrMultipliers
+from embedder.tokens.trainer import TokensTrainer
 from migration.parity import continued, data, replicas, training, updates
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample
@@ -73,7 +79,9 @@ def ladder(
     are with the settings."""
     if rungs is None:
         options = subject.config.tables
-        lacking = {"model update"} if options.hs or options.subwords else set()
+        lacking = (
+            {"model update"} if options.has_node_output or options.subwords else set()
+        )
         if options.subwords:  # no rates of rows, and one worker of the oracle
             lacking |= {"row factors", "workers"}
         rungs = [rung for rung in RUNGS if rung not in lacking]
@@ -87,7 +95,10 @@ def read_text(source: str | None) -> legacy.vocabulary.Text:
         return legacy.vocabulary.read_text(demo_sequences())
     paths = corpus_files(source)
     if len(paths) == 1:
-        return legacy.vocabulary.read_text(paths[0])
+        try:
+            return legacy.vocabulary.read_text(paths[0])
+        except ValueError as error:  # of the oracle, which has no errors of its own
+            raise InputError(str(error)) from error
     return legacy.vocabulary.read_text(_lines(paths))
 
 
@@ -133,12 +144,12 @@ def _blocks(subject: Subject) -> Iterator[Difference]:
         encoded = encode_cached(subject.corpus, min_count, Path(cache))
         row_updates = encoded.vocabulary.row_updates
         config = resolve(subject.config, encoded.num_tokens, None, row_updates)
-        training = Training(config, encoded, range(max(epochs, 1)))
+        training = TokensTrainer(TrainingPlan(config, encoded, range(max(epochs, 1))))
         for kind in data.loaders():
             yield from data.blocks_rung(
                 training.sources[0],
                 kind,
-                size=training.superblock_size,
+                size=training.updates_per_call,
                 workers=config.run.workers,
                 alpha=config.tables.alpha,
                 min_alpha=config.tables.min_alpha,
@@ -216,25 +227,27 @@ def first_updates(
     config: Config,
     encoded: Encoded,
     num_updates: int,
-    factors: RowFactors = updates.NO_FACTORS,
+    factors: RowLrMultipliers = updates.NO_FACTORS,
 ) -> Sample:
-    """The first updates of the first epoch, padded to a superblock."""
+    """The first updates of the first epoch, padded to a chunk."""
     row_updates = encoded.vocabulary.row_updates
     config = resolve(config, encoded.num_tokens, None, row_updates)
     epochs = range(max(config.run.epochs, 1))
-    training = Training(config, encoded, epochs, factors=factors)
-    superblocks = loader.epoch_superblocks(
+    training = TokensTrainer(
+        TrainingPlan(config, encoded, epochs, row_multipliers=factors)
+    )
+    chunks = loader.epoch_chunks(
         training.loader,
         training.sources[0],
         0,
-        size=training.superblock_size,
+        size=training.updates_per_call,
         workers=config.run.workers,
     )
-    found = next(superblocks, None)
+    found = next(chunks, None)
     if found is None:
         raise InputError(f"`sample` = {config.tables.sample} leaves no token to train.")
     first, num_real = found
-    superblocks.close()
+    chunks.close()
     num_updates = min(num_updates, num_real)
     shape = len(encoded.vocabulary), config.tables.vector_size
     num_tables = config.tables.num_output_tables
@@ -245,7 +258,7 @@ def first_updates(
         num_updates,
         *updates.random_tables(shape, config.run.dtype, num_tables),
         factors,
-        encoded.vocabulary.counts if config.tables.hs else None,
+        encoded.vocabulary.counts if config.tables.has_node_output else None,
         encoded.vocabulary.tokens if config.tables.subwords else None,
         encoded.vocabulary.counts if config.tables.subwords else None,
     )

@@ -10,12 +10,13 @@ import legacy.noise
 import legacy.update
 import legacy.vocabulary
 from embedder.config import Config, resolve, with_options
-from embedder.engine.epochs import run_epochs
-from embedder.engine.replicas import unstack_states
-from embedder.tables.corpus import sequences_corpus
-from embedder.tables.encode import encode
-from embedder.tables.encoded import Encoded
-from embedder.tables.training import Training
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import encode
+from embedder.data.encoded import Encoded
+from embedder.tokens.plan import TrainingPlan
+from embedder.tokens.trainer import TokensTrainer
+from embedder.training.epochs import run_epochs
+from embedder.training.replicas import unstack_states
 from legacy.huffman import huffman_tree
 from migration.parity.difference import Difference, difference, worst
 from migration.parity.equations import resample
@@ -58,7 +59,7 @@ def bootstrap_rung(config: Config, sequences: Sequences) -> Iterator[Difference]
     yield from updates_rung("bootstrap", training)
 
 
-def updates_rung(rung: str, training: Training) -> Iterator[Difference]:
+def updates_rung(rung: str, training: TokensTrainer) -> Iterator[Difference]:
     """Tables and accumulators of each replica of `training`, and those that the
     oracle's updates make of the same corpus as ids."""
     desired = []
@@ -75,7 +76,7 @@ def oracle_configs(config: Config) -> list[Config]:
 
 def _training(
     config: Config, sequences: Sequences, *, bootstrap: bool
-) -> tuple[Training, Sequences]:
+) -> tuple[TokensTrainer, Sequences]:
     """A training of about 100 updates in each replica, and the sequences it is on.
 
     These are the first of `sequences`, with all of their tokens.
@@ -89,19 +90,19 @@ def _training(
         blocks_per_update=num_blocks,
     )
     encoded = encode(sequences_corpus(given), 1)
-    kept = _resolved(config, encoded).kept_tokens
+    kept = _resolved(config, encoded).plan.kept_tokens
     epochs = int(np.clip(np.ceil(_UPDATES * per_update / kept), 1, _UPDATES))
     return _resolved(with_options(config, epochs=epochs), encoded), given
 
 
-def _resolved(config: Config, encoded: Encoded) -> Training:
+def _resolved(config: Config, encoded: Encoded) -> TokensTrainer:
     row_updates = encoded.vocabulary.row_updates
     config = resolve(config, encoded.num_tokens, None, row_updates)
-    return Training(config, encoded, range(config.run.epochs))
+    return TokensTrainer(TrainingPlan(config, encoded, range(config.run.epochs)))
 
 
 def _compared(
-    rung: str, training: Training, desired: list[dict[str, np.ndarray]]
+    rung: str, training: TokensTrainer, desired: list[dict[str, np.ndarray]]
 ) -> Iterator[Difference]:
     """The largest difference of all replicas, for each array."""
     dtype = training.config.run.dtype
@@ -127,7 +128,7 @@ def _oracle_state(config: Config, encoded: Encoded) -> legacy.update.State:
     counts = encoded.vocabulary.counts
     subwords = oracle_subwords(config, encoded.vocabulary.tokens, counts)
     state = initial_state(config, len(counts), subwords)
-    tree = huffman_tree(counts) if config.tables.hs else None
+    tree = huffman_tree(counts) if config.tables.has_node_output else None
     for update, rate in _oracle_updates(config, encoded):
         oracle_step(state, update, rate, config, tree=tree, subwords=subwords)
     return state

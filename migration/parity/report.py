@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from embedder.base.terminal import say, shown
 from embedder.config import Config, nearest, options_of, with_options
 from embedder.errors import InputError, InputNotFoundError
-from embedder.terminal import say, shown
-from embedder.vectors.evaluate import evaluate_analogies, evaluate_pairs
+from embedder.metrics.words import evaluate_analogies, evaluate_pairs
 from embedder.vectors.vectors import Vectors
 from migration.parity.difference import Difference
 from migration.parity.encoder import ENCODER_RUNGS, encoder_ladder
@@ -147,6 +147,11 @@ def _check(
         raise InputError(
             f"`weights` must be empty for parity, got {column!r}: the oracle has no "
             "weights of sessions."
+        )
+    if options_of(config).get("attributes"):
+        raise InputError(
+            "`attributes` must be empty for parity: the oracle has none. With "
+            "`subwords` rows that tokens share are compared."
         )
     if words < 0:
         raise InputError(f"`words` must be an integer >= 0, got {words}.")

@@ -11,8 +11,8 @@ import legacy.trainer
 import legacy.update
 import legacy.vocabulary
 from embedder.config import Config, resolve
-from embedder.tables.corpus import sequences_corpus
-from embedder.tables.encode import encode
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import encode
 from migration.parity.training import Sequences
 from migration.parity.updates import by_table
 

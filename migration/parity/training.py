@@ -10,18 +10,14 @@ import numpy as np
 import embedder
 import legacy
 from embedder.config import Config, resolve, with_options
-from embedder.engine.epochs import run_epochs
-from embedder.engine.evaluations import Evaluations
-from embedder.run.workdir import Workdir
-from embedder.tables.artefact import ModelFile, model_settings, read_model
-from embedder.tables.encoded import Encoded
-from embedder.tables.training import Training
+from embedder.data.encoded import Encoded
+from embedder.disk.workdir import Workdir
+from embedder.tokens.artefact import ModelFile, model_settings, read_model
+from embedder.tokens.plan import TrainingPlan
+from embedder.tokens.trainer import TokensTrainer
+from embedder.training.epochs import Evaluations, run_epochs
 from migration.convert import model_to_run, run_to_model
-from migration.parity.difference import (
-    Difference,
-    difference,
-    difference_of_tokens,
-)
+from migration.parity.difference import Difference, difference, difference_of_tokens
 from migration.parity.tolerances import TOLERANCE
 
 Sequences = Sequence[Sequence[str]]
@@ -48,7 +44,7 @@ def epoch_rung(
     config = with_options(config, epochs=1)
     row_updates = encoded.vocabulary.row_updates
     resolved = resolve(config, encoded.num_tokens, None, row_updates)
-    training = Training(resolved, encoded, range(1))
+    training = TokensTrainer(TrainingPlan(resolved, encoded, range(1)))
     evaluations = Evaluations(config.run.evaluation_interval)
     state, place = run_epochs(
         training, training.initial_state(), evaluations=evaluations

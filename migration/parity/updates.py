@@ -14,21 +14,22 @@ import legacy.softmax
 import legacy.subwords
 import legacy.update
 from embedder.config import Config
-from embedder.engine.rules import linear_rate
-from embedder.tables.blocks import Updates
-from embedder.tables.huffman import huffman_tree
-from embedder.tables.objective import Rows
-from embedder.tables.prepare import Batch, Gathered, prepare
-from embedder.tables.row_factors import RowFactors
-from embedder.tables.subwords import TABLE, SubwordTable, ngram_rule, subword_table
-from embedder.tables.training import TablesProgram
-from embedder.tables.update import Loss, host_state, row_gradients
+from embedder.data.blocks import StepBatches
+from embedder.data.huffman import huffman_tree
+from embedder.tokens.compiled_step import TablesProgram
+from embedder.tokens.objective import Rows
+from embedder.tokens.prepare import Batch, Gathered, log_noise, prepare
+from embedder.tokens.row_lr_multipliers import RowLrMultipliers
+from embedder.tokens.subwords import TABLE, SubwordTable, ngram_rule, subword_table
+from embedder.tokens.train_step import Loss, host_state, row_gradients
+from embedder.training.rules import linear_rate
+from embedder.vectors.attributes import Attributes
 from migration.parity import equations
 from migration.parity.difference import Difference, difference
 from migration.parity.tolerances import TOLERANCE
 
 _DIRECTIONS = 4
-NO_FACTORS = RowFactors()
+NO_FACTORS = RowLrMultipliers()
 
 
 class Sample(NamedTuple):
@@ -36,23 +37,24 @@ class Sample(NamedTuple):
 
     config: Config  # resolved
     program: TablesProgram  # the compiled part of a run
-    updates: Updates  # as a loader yields them: a whole superblock, S
+    updates: StepBatches  # as a loader yields them: a whole chunk, S
     num_updates: int  # real ones, of S
     input: np.ndarray  # [V, D]
     output: np.ndarray  # [V, D]; with `hs` of other rows, see `legacy.model`
-    factors: RowFactors = NO_FACTORS  # which `program` has
+    factors: RowLrMultipliers = NO_FACTORS  # which `program` has
     counts: np.ndarray | None = None  # of the vocabulary, for `hs`
     tokens: list[str] | None = None  # for `subwords`
     token_counts: np.ndarray | None = None  # likewise
+    attributes: Attributes | None = None  # in the place of n-grams
 
     @property
     def subwords(self) -> SubwordTable | None:
         """The port's subwords; None: there are none."""
-        rule = ngram_rule(self.config.tables)
-        if rule is None:
+        shared = self.attributes or ngram_rule(self.config.tables)
+        if shared is None:
             return None
         assert self.tokens is not None and self.token_counts is not None
-        return subword_table(self.tokens, self.token_counts, rule)
+        return subword_table(self.tokens, self.token_counts, shared)
 
     @property
     def oracle_subwords(self) -> legacy.subwords.Subwords | None:
@@ -60,6 +62,8 @@ class Sample(NamedTuple):
         if self.tokens is None:
             return None
         assert self.token_counts is not None
+        if self.attributes is not None:
+            return oracle_attributes(self.attributes, self.tokens, self.token_counts)
         return oracle_subwords(self.config, self.tokens, self.token_counts)
 
     @property
@@ -86,7 +90,13 @@ class Sample(NamedTuple):
         """The argument of the compiled updates."""
         updates, rate = self.updates, self.rates.astype(self.dtype)
         above = None if self.counts is None else huffman_tree(self.counts).above
-        return Batch(updates.blocks, rate, above=above)
+        return Batch(updates.blocks, rate, above=above, log_noise=self.log_noise)
+
+    @property
+    def log_noise(self) -> np.ndarray | None:
+        """Log weights of noise, [V], for architectures with a sampled softmax."""
+        counts = np.arange(len(self.input), 0, -1)
+        return log_noise(self.config.tables, counts, self.dtype)
 
     @property
     def tree(self) -> legacy.huffman.Tree | None:
@@ -115,6 +125,28 @@ def oracle_subwords(
     return legacy.subwords.subwords(tokens, counts, bounds, config.tables.buckets)
 
 
+def oracle_attributes(
+    attributes: Attributes, tokens: list[str], counts: np.ndarray
+) -> legacy.subwords.Subwords:
+    """What the oracle has of n-grams, with attributes in their place: one token after
+    the other, by their pairs."""
+    of_key: dict[str, list[int]] = {}
+    names = attributes.names[: attributes.num_known]
+    for key, name in attributes.pairs.iter_rows():
+        if name not in names:
+            continue
+        of_key.setdefault(key, []).append(len(tokens) + names.index(name))
+    lists = [[row, *of_key.get(token, [])] for row, token in enumerate(tokens)]
+    sizes = np.array([len(rows) for rows in lists])
+    return legacy.subwords.Subwords(
+        np.repeat(np.arange(len(tokens)), sizes),
+        np.array([row for rows in lists for row in rows]),
+        np.repeat(1 / sizes, sizes),
+        np.arange(len(names)),
+        float(sizes @ counts / counts.sum()),
+    )
+
+
 class OracleRows(NamedTuple):
     """The oracle's gradients, weights and loss of one update."""
 
@@ -141,13 +173,13 @@ def by_table(arrays: np.ndarray) -> dict[str, np.ndarray]:
     return {"input": arrays[0], "output": output}
 
 
-def random_factors(num_rows: int, num_output_tables: int = 1) -> RowFactors:
+def random_factors(num_rows: int, num_output_tables: int = 1) -> RowLrMultipliers:
     """A third of the rows is frozen, a third is slow, a third has the full rate; the
     output table has `num_output_tables` times as many rows."""
     rng = np.random.default_rng(0)
     sizes = num_rows, num_output_tables * num_rows
     given = (rng.choice([0, 0.3, 1], size).astype(np.float32) for size in sizes)
-    return RowFactors(*given)
+    return RowLrMultipliers(*given)
 
 
 def loss_rung(sample: Sample) -> Iterator[Difference]:
@@ -253,6 +285,7 @@ def _oracle_state(sample: Sample) -> legacy.update.State:
                 factors=sample.factors,
                 tree=sample.tree,
                 subwords=sample.oracle_subwords,
+                log_noise=sample.log_noise,
             )
     return state
 
@@ -262,9 +295,10 @@ def oracle_step(
     update: legacy.blocks.Blocks,
     rate: float,
     config: Config,
-    factors: RowFactors = NO_FACTORS,
+    factors: RowLrMultipliers = NO_FACTORS,
     tree: legacy.huffman.Tree | None = None,
     subwords: legacy.subwords.Subwords | None = None,
+    log_noise: np.ndarray | None = None,
 ) -> None:
     """One update of the oracle, in place, by the resolved settings of `config`."""
     options = config.tables
@@ -283,13 +317,14 @@ def oracle_step(
         tree=tree,
         subwords=subwords,
         cbow_mean=options.cbow_mean,
+        log_noise=log_noise,
     )
     if before is not None:
         _scale_steps(state, before, factors)
 
 
 def _scale_steps(
-    state: legacy.update.State, before: legacy.update.State, factors: RowFactors
+    state: legacy.update.State, before: legacy.update.State, factors: RowLrMultipliers
 ) -> None:
     """Scales the steps that the oracle took from `before` to `state`, in place, (68).
 
@@ -314,13 +349,14 @@ def oracle_rows(sample: Sample) -> OracleRows:
         tile=config.tables.tile,
         window=config.tables.window,
         dtype=np.dtype(sample.dtype).type,
+        decay=legacy.update.distance_decay(config.tables.architecture),
     )
     architecture, negative = config.tables.architecture, config.tables.negative
     match architecture:
         case "skipgram":
             compute = legacy.objective.skipgram
             of_paths = legacy.softmax.skipgram
-        case "cbow":
+        case "cbow" | "cbow-softmax":
             of_sums = {"mean": config.tables.cbow_mean}
             compute = functools.partial(legacy.objective.cbow, **of_sums)
             of_paths = functools.partial(legacy.softmax.cbow, **of_sums)
@@ -328,6 +364,9 @@ def oracle_rows(sample: Sample) -> OracleRows:
     sampled = paths = None
     if negative:
         given = legacy.objective.Rows(rows["input"], rows["output"], rows["noise"])
+        if (logs := sample.log_noise) is not None:
+            noise = legacy.objective.Rows(None, logs[blocks.ids], logs[blocks.noise])
+            compute = functools.partial(compute, log_noise=noise)
         sampled = compute(given, pairs, window=window, negative=negative)
     if sample.tree is not None:
         on_paths = legacy.softmax.PathRows(rows["input"], rows["nodes"])
@@ -349,7 +388,7 @@ def _port_rows(sample: Sample) -> tuple[Loss, Rows, Gathered]:
     with jax.enable_x64(sample.dtype == "float64"):
         batch = sample.batch
         first = jax.tree.map(lambda values: values[:1], batch)
-        first = first._replace(above=batch.above)
+        first = first._replace(above=batch.above, log_noise=batch.log_noise)
         params = {"tables": {"input": sample.input, "output": sample.output}}
         return jax.device_get(jax.jit(function)(params, first))
 
@@ -418,6 +457,7 @@ def _equation(sample: Sample) -> Callable:
             negative=model.negative,
             signs=signs,
             cbow_mean=model.cbow_mean,
+            log_noise=sample.log_noise,
         )
 
     return equation

@@ -5,6 +5,7 @@ differ. The port must be as similar to one of them as they are to each other.
 """
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -37,15 +38,17 @@ def workers_rung(
     """
     scores = scores or {}
     port, oracle = {name: [] for name in scores}, {name: [] for name in scores}
-    shared, between = [], []
+    rankings = []
     for seed in seeds:
         ours, *theirs = _train(config, sequences, seed)
         for name, score in scores.items():
             port[name].append(score(ours))
             oracle[name] += [score(each) for each in theirs]
-        rankings = [_neighbours(each) for each in (ours, *theirs)]
-        shared += [_in_common(rankings[0], each) for each in rankings[1:]]
-        between.append(_in_common(*rankings[1:]))
+        rankings.append([_neighbours(each) for each in (ours, *theirs)])
+    shared, between = [], []
+    for (ours, *theirs), (_, *others) in _pairs(rankings):
+        shared += [_in_common(ours, each) for each in others]
+        between += [_in_common(*each) for each in itertools.product(theirs, others)]
     dtype = config.run.dtype
     for name in scores:
         yield compare_scores(name, port[name], oracle[name], dtype)
@@ -66,13 +69,24 @@ def compare_neighbours(
     """Passes if port and oracle have as many neighbours in common as two oracle runs.
 
     Args:
-      shared: neighbours in common of the port and each run of the oracle.
-      between: of two runs of the oracle. The larger range of both is the tolerance.
+      shared: neighbours in common of the port and runs of the oracle with other seeds.
+      between: of runs of the oracle with different seeds. The larger range of both is
+        the tolerance.
     """
     missing = max(np.mean(between) - np.mean(shared), 0.0)
     spread = max(np.ptp(between), np.ptp(shared))
     quantity = f"neighbours in common, of {TOPN}"
     return _line(quantity, missing, np.mean(between), spread, dtype)
+
+
+def _pairs(rankings: list) -> Iterator[tuple]:
+    """The trainings of each seed with those of each other seed.
+
+    Two trainings of the oracle from one seed may be equal, where the text is short:
+    its processes then take turns. With one seed there are no others than these.
+    """
+    pairs = itertools.permutations(rankings, 2)
+    return pairs if len(rankings) > 1 else iter([(rankings[0], rankings[0])])
 
 
 def _train(config: Config, sequences: Sequences, seed: int) -> list[Trainer]:

@@ -11,9 +11,10 @@ import numpy as np
 import polars as pl
 import pytest
 
-from bench import __main__, gpu, results
-from embedder.tables.corpus import text_corpus
-from embedder.tables.encode import encode
+from bench import __main__, results
+from bench.gpu.updates import write_encoded
+from embedder.data.corpus import text_corpus
+from embedder.data.encode import encode
 
 NUM_TYPES = 60
 
@@ -41,10 +42,14 @@ def small_data(tmp_path_factory) -> Path:
     _write_images(folder / "mnist", rng)
     _write_graph(folder / "graphs", rng)
     _write_sessions(folder / "wikispeedia" / "paths.parquet", rng)
+    articles = [f"{i},T{i},c{i // 4}|all" for i in range(NUM_TYPES)]
+    table = "\n".join(["item,title,categories", *articles])
+    (folder / "wikispeedia" / "articles.csv").write_text(table)
     _write_baskets(folder / "online-retail" / "baskets.parquet", rng)
+    _write_clicks(folder / "diginetica", rng)
     _write_images(folder / "fashion-mnist", np.random.default_rng(1))
     encoded = encode(text_corpus(folder / "corpus.txt"), 5)
-    gpu.write_encoded(encoded, folder / "encoded.npz")
+    write_encoded(encoded, folder / "encoded.npz")
     vectors = [f"{word} {number} 1" for number, word in enumerate(words)]
     (folder / "vectors.txt").write_text("\n".join([f"{len(words)} 2", *vectors]))
     return folder
@@ -94,6 +99,14 @@ def _write_baskets(path: Path, rng, num: int = 600) -> None:
     day = pl.col("session") * 30 // num
     columns = pl.col("session", "item").cast(pl.String)
     frame.select(columns, timestamp=day * 86_400 + pl.col("order")).write_parquet(path)
+
+
+def _write_clicks(folder: Path, rng) -> None:
+    """Sessions as of `_write_sessions` to train on and to test, items from 1."""
+    _write_sessions(folder / "train.parquet", rng)
+    frame = pl.read_parquet(folder / "train.parquet").with_columns(pl.col("item") + 1)
+    for name in "train", "test":
+        frame.write_parquet(folder / f"{name}.parquet")
 
 
 def _write_images(folder: Path, rng, num: int = 64) -> None:

@@ -1,6 +1,5 @@
 """Parts of benches: programs, scores, tables, files of results."""
 
-import importlib.util
 import json
 import shutil
 import subprocess
@@ -9,44 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bench import cpu, gpu, quality, results, small, systems
-from embedder import Vectors, read_vectors
-from embedder.tables.corpus import text_corpus
-from embedder.tables.encode import encode
+from bench import checkpoints, cpu, graphs, items, memory, processes, results
+from bench.checkpoints import Mark
+from bench.collectives import Collective, collectives
+from bench.gpu import updates
+from embedder import read_vectors
+from embedder.data import split
+from embedder.data.corpus import sequences_corpus, text_corpus
+from embedder.data.encode import encode
+from embedder.metrics.labels import by_regression
 from tests.commands import run_python
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = {"epochs": 1, "min_count": 1, "vector_size": 8}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("train", [systems.train_port, systems.train_oracle])
-def test_a_program_trains_and_reports_its_times(tmp_path, text_file, train):
-    path = tmp_path / "vectors.bin"
-    done = systems.Measured(**train(text_file, path, **SETTINGS), peak_bytes=1)
-    assert done.train_seconds > 0 and done.vocabulary_seconds > 0
-    words = sum(len(line.split()) for line in text_file.read_text().splitlines())
-    assert done.words == words and done.compile_seconds >= 0
-    assert read_vectors(path).matrix.shape == (60, 8)
-
-
-def test_machine_names_cpu_and_versions():
-    machine = systems.machine()
-    assert machine["numpy"] == np.__version__
-    assert "cores" in machine["cpu"]
-
-
-def test_neighbour_score_is_the_reference_cosine_of_neighbours(monkeypatch):
-    """Two pairs of equal vectors: the nearest is right where the reference agrees."""
-    monkeypatch.setattr(small, "TOPN", 1)
-    matrix = np.array([[1, 0], [1, 0.1], [0, 1], [0.1, 1]], np.float32)
-    vectors = Vectors(["A,", "b", "c", "d"], matrix)
-    reference = Vectors(["a", "b", "c", "d"], matrix)
-    score, chance = small.neighbour_score(vectors, reference)
-    assert score == pytest.approx(vectors.similarity("A,", "b"))
-    assert chance < score
-    crossed = Vectors(["a", "c", "b", "d"], matrix)
-    assert small.neighbour_score(vectors, crossed)[0] < 0.25
 
 
 def test_table_has_median_range_and_ratios_within_a_seed():
@@ -76,102 +49,55 @@ def test_results_have_date_and_commit(tmp_path, monkeypatch):
 def git(folder: Path, *arguments: str) -> str:
     options = "-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"
     command = ["git", "-C", str(folder), *options, *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, check=True
-    ).stdout.strip()
+    pipes = {"capture_output": True, "text": True, "check": True}
+    return subprocess.run(command, **pipes).stdout.strip()
 
 
-@pytest.fixture
-def checkout(tmp_path) -> Path:
-    """A repository with a file in each folder of code, a result, and another file."""
+def test_a_commit_is_dirty_where_code_has_changed(tmp_path, monkeypatch):
     if shutil.which("git") is None:
         pytest.skip("needs git")
-    folder = tmp_path / "checkout"
-    for path in (*results.CODE, "bench/results", "tests"):
-        (folder / path).mkdir(parents=True, exist_ok=True)
-        (folder / path / "file").write_text("before")
-    git(folder, "init", "--quiet")
-    git(folder, "add", ".")
-    git(folder, "commit", "--quiet", "--message", "all")
-    return folder
-
-
-def test_a_commit_is_named_by_its_short_hash(checkout):
+    checkout, others = tmp_path / "checkout", ("bench/results", "tests")
+    for folder in (*results.CODE, *others):
+        (checkout / folder).mkdir(parents=True, exist_ok=True)
+        (checkout / folder / "file").write_text("before")
+    git(checkout, "init", "--quiet")
+    git(checkout, "add", ".")
+    git(checkout, "commit", "--quiet", "--message", "all")
     name = git(checkout, "rev-parse", "--short", "HEAD")
-    assert name and results.commit(checkout) == name
-
-
-@pytest.mark.parametrize("path", ["bench/results/file", "tests/file", "bench/new"])
-def test_a_commit_with_unchanged_code_is_not_dirty(checkout, path):
-    (checkout / path).write_text("after")
-    assert "dirty" not in results.commit(checkout)
-
-
-@pytest.mark.parametrize("folder", results.CODE)
-def test_a_commit_with_changed_code_is_dirty(checkout, folder):
-    (checkout / folder / "file").write_text("after")
-    name = git(checkout, "rev-parse", "--short", "HEAD")
-    assert results.commit(checkout) == f"{name} dirty"
-
-
-def test_a_commit_is_unknown_without_a_checkout_or_git(checkout, monkeypatch):
-    outside = checkout.parent / "outside"
-    outside.mkdir()
-    assert results.commit(outside) == "unknown"
+    for path in [f"{folder}/file" for folder in others] + ["bench/new"]:
+        (checkout / path).write_text("after")
+        assert name and results.commit(checkout) == name
+    for folder in results.CODE:
+        (checkout / folder / "file").write_text("after")
+        assert results.commit(checkout) == f"{name} dirty"
+        (checkout / folder / "file").write_text("before")
+    (tmp_path / "outside").mkdir()
+    assert results.commit(tmp_path / "outside") == "unknown"
     assert results.commit(checkout / "bench") == "unknown"  # of another's checkout
     monkeypatch.setenv("PATH", "")
     assert results.commit(checkout) == "unknown"
 
 
-def quality_results() -> results.Results:
-    samples = [
-        {"program": program, "epochs": epochs, "words": 1e6 * epochs, "seed": 1}
-        | {"train_seconds": epochs, "ws353": 0.5, "simlex": 0.3, "analogies": 36.0}
-        for program in ("embedder", "gensim, 2 workers")
-        for epochs in (1, 2)
-    ]
-    return {"samples": samples}
-
-
-def test_quality_has_a_row_for_each_program_and_number_of_epochs():
-    table = quality.table(quality_results())
-    assert [row[:3] for row in table.rows] == [
-        [program, words, f"{words}.00"]
-        for program in ("embedder", "gensim, 2 workers")
-        for words in ("1", "2")
-    ]
-
-
-def test_quality_is_drawn(tmp_path, monkeypatch):
-    pytest.importorskip("matplotlib", reason="needs the extra `bench`")
-    monkeypatch.setattr(results, "RESULTS", tmp_path / "results")
-    results.write_picture("q", lambda path: quality.draw(quality_results(), path))
-    assert (tmp_path / "results/q.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_no_plot_without_matplotlib(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(results, "RESULTS", tmp_path)
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    results.write_picture("q", lambda path: pytest.fail("it is drawn"))
-    assert capsys.readouterr().err == "bench: q.png needs matplotlib, not drawn.\n"
-
-
 WITHOUT = """
-import sys
-for name in "polars tyro tensorflow rich scipy numba safetensors tomli_w".split():
+import sys, types
+for name in "tensorflow rich scipy numba safetensors tomli_w".split():
     sys.modules[name] = None
+from bench.gpu.kit import STAND_IN
+sys.modules["polars"] = types.ModuleType("polars")
+exec(STAND_IN, vars(sys.modules["polars"]))
 from pathlib import Path
-from bench import __main__, results
-results.RESULTS = Path(sys.argv[2])
-sizes = "--blocks 1 2 --samples 1 --vector-sizes 8 --vectors".split()
-__main__.main(["gpu", sys.argv[1], *sizes, sys.argv[2]])
+from bench.gpu.updates import make_training, read_encoded, time_training, time_updates
+settings = {"vector_size": 8, "blocks_per_update": 2, "epochs": 1}
+training = make_training(read_encoded(Path(sys.argv[1])), settings)
+assert time_updates(training, 1)["words_per_update"] > 100
+print(time_training(training, Path(sys.argv[2]))["training_words_per_second"])
 """
 
 
 def test_a_corpus_survives_a_file_of_ids(tmp_path, text_file):
     encoded = encode(text_corpus(text_file), 1)
-    gpu.write_encoded(encoded, tmp_path / "corpus.npz")
-    again = gpu.read_encoded(tmp_path / "corpus.npz")
+    updates.write_encoded(encoded, tmp_path / "corpus.npz")
+    again = updates.read_encoded(tmp_path / "corpus.npz")
     for shard in range(len(encoded.shard_tokens)):
         for one, other in zip(encoded.read(shard), again.read(shard), strict=True):
             np.testing.assert_array_equal(one, other, strict=True)
@@ -180,13 +106,99 @@ def test_a_corpus_survives_a_file_of_ids(tmp_path, text_file):
 
 
 @pytest.mark.slow
-def test_gpu_bench_runs_with_jax_numpy_haiku_and_optax_alone(tmp_path, small_data):
-    done = run_python("-c", WITHOUT, small_data / "encoded.npz", tmp_path)
+def test_updates_are_timed_with_jax_numpy_haiku_and_optax_alone(tmp_path, small_data):
+    done = run_python("-c", WITHOUT, small_data / "encoded.npz", tmp_path / "v.npz")
     assert done.returncode == 0, done.stderr
-    rows = done.stdout.splitlines()[-2:]
-    assert [row.split(" | ")[:2] for row in rows] == [["| 8", "1"], ["| 8", "1"]]
-    kept = json.loads((tmp_path / "gpu.json").read_text())
-    assert kept["machine"]["device"].endswith("cpu")
-    for blocks in (1, 2):
-        vectors = read_vectors(tmp_path / f"vectors-8-1-{blocks}.npz")
-        assert vectors.matrix.shape == (len(vectors.keys), 8)
+    assert float(done.stdout.splitlines()[-1]) > 0
+    vectors = read_vectors(tmp_path / "v.npz")
+    assert vectors.matrix.shape == (len(vectors.keys), 8)
+
+
+def test_a_child_process_has_other_variables_and_its_last_line_is_parsed(monkeypatch):
+    monkeypatch.setenv("ONE", "1")
+    script = "import os; print('words'); print(os.environ['ONE'] + os.environ['TWO'])"
+    assert processes.run_python("-c", script, environment={"TWO": "2"}) == 12
+    script = "import sys; sys.exit('no room')"
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        processes.run_python("-c", script, stderr=subprocess.PIPE)
+    assert failed.value.stderr == "no room\n"
+    monkeypatch.setenv("XLA_FLAGS", "--one")
+    flags = "--one --xla_force_host_platform_device_count=3"
+    assert processes.cpu_devices(3) == {"XLA_FLAGS": flags}
+
+
+HLO = """
+  %all-gather.1 = f32[100,10]{1,0} all-gather(%p0), channel_id=1, dimensions={0}
+  %s = (f32[25,10]{1,0}, f32[100,10]{1,0}) all-gather-start(%p0), channel_id=2
+  %d = f32[100,10]{1,0} all-gather-done(%s)
+  %r = (s32[8,2]{1,0}, pred[3]{0}) all-reduce(%a, %b), channel_id=3, to_apply=%sum
+  ROOT %t = f32[] all-reduce-start(%c), channel_id=4, to_apply=%sum
+  %g = f32[100,10]{1,0} gather(%p0, %p1), offset_dims={1}
+"""
+
+
+def test_every_collective_is_found_with_its_results():
+    assert collectives(HLO) == [
+        Collective("all-gather", (100, 10), 4000),
+        Collective("all-gather", (100, 10), 4000),
+        Collective("all-reduce", (8, 2), 64),
+        Collective("all-reduce", (3,), 3),
+        Collective("all-reduce", (), 4),
+    ]
+
+
+def test_a_save_costs_the_extra_time_of_its_interval():
+    """100 updates a second; half as many for 10 s after the save at 20."""
+    marks, updates = [], 0
+    for second in range(61):
+        marks.append(Mark(updates, float(second)))
+        updates += 50 if 20 <= second < 30 else 100
+    assert checkpoints.lost(marks, [0, 20, 40], 10) == pytest.approx([5, 0])
+
+
+def test_an_interval_reaches_the_next_mark():
+    """No update ends within an interval: the next mark ends it."""
+    marks = [Mark(second // 10, float(second)) for second in range(0, 71, 10)]
+    assert checkpoints.lost(marks, [0, 20, 40], 0.5) == pytest.approx([0, 0])
+    assert checkpoints.lost(marks, [0, 90], 0.5) == pytest.approx([0])
+
+
+def test_micro_f1_of_one_label_each_is_the_accuracy():
+    accuracy_score = pytest.importorskip("sklearn.metrics").accuracy_score
+    rng = np.random.default_rng(0)
+    label = rng.integers(3, size=60)
+    vectors = rng.normal(size=(60, 4)) + 2 * np.eye(4)[label]
+    has_label = np.eye(3, dtype=bool)[label]
+    known: list[np.ndarray] = []
+
+    def predict(train: np.ndarray, test: np.ndarray) -> np.ndarray:
+        scores = by_regression(vectors, has_label)(train, test)
+        known.append(accuracy_score(label[test], scores.argmax(axis=1)))
+        return scores
+
+    found = graphs.f1_scores(predict, has_label, [50], splits=2)
+    assert [*found] == ["share", "accuracy", "macro F1"]
+    np.testing.assert_allclose(found["accuracy"], [100 * np.array(known)], atol=1e-3)
+    has_label[0] = True
+    assert "micro F1" in graphs.f1_scores(predict, has_label, [50], splits=1)
+
+
+@pytest.mark.slow
+def test_a_training_is_measured_and_fails_under_a_low_limit(text_file):
+    options = {"epochs": 1, "min_count": 1, "vector_size": 8, "loader": "memory"}
+    found = memory.measure(0, text_file, **options)
+    assert found["code"] == 0 and 2**26 < found["peak"] < 2**34
+    assert memory.estimate(text_file, **options) < found["peak"]
+    assert memory.measure(2**26, text_file, **options)["code"] != 0
+
+
+def test_other_programs_train_on_the_sessions_that_are_not_held_out():
+    sessions = [[f"a{i}", f"b{i}", f"c{i % 7}"] for i in range(200)]
+    encoded = encode(sequences_corpus(sessions), min_count=1)
+    trained = {tuple(each) for each in items.training_sessions(encoded)}
+    held_out = split.sequences(encoded, items.HOLDOUT)
+    tokens = np.array(encoded.vocabulary.tokens)
+    ends = np.cumsum(held_out.lengths)[:-1]
+    tested = {tuple(tokens[ids]) for ids in np.split(held_out.ids, ends)}
+    assert tested and trained and not trained & tested
+    assert trained | tested == {*map(tuple, sessions)}

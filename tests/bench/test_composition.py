@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bench import composition, cpu, results
+from bench import composition, results
 from bench.systems import Measured
-from embedder import read_vectors
-from embedder.tables.options import default_alpha
-from embedder.vectors.export import write_vectors
+from embedder import read_vectors, write_vectors
+from embedder.config.token_options import default_alpha
 
 ARGUMENTS = "--corpus {data}/corpus.txt --epochs 1"
 TOKENS = 6000  # of the corpus
@@ -33,79 +32,51 @@ def trained(small_data, monkeypatch) -> list[dict]:
 
 
 @pytest.fixture
-def further_set(small_data) -> Iterator[None]:
+def bench(run_bench, trained):
+    return lambda flags: run_bench("composition", f"{ARGUMENTS} {flags}")
+
+
+@pytest.fixture
+def further_set(small_data) -> Iterator[Path]:
     """A similarity set `rare` beside WS-353 and SimLex."""
     path = small_data / "word-eval" / "rare.tsv"
     path.write_text("aa\tab\t3\nac\tch\t2\nad\tae\t1\n")
-    yield
-    path.unlink()
+    yield path
+    path.unlink(missing_ok=True)
 
 
-def test_alpha_is_the_default_of_the_blocks_and_those_asked_for(run_bench, trained):
-    run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 64 --alphas 0.3")
+def test_alpha_tiles_and_blocks_reach_the_training(bench, trained):
+    bench("--blocks-per-update 1 64 --alphas 0.3")
     alphas = [(x["blocks_per_update"], x["alpha"]) for x in trained]
-    default = [default_alpha("skipgram", 1, 5, n) for n in (1, 64)]  # rare tokens
+    default = [default_alpha(1, 5, n) for n in (1, 64)]  # rare tokens
     assert alphas == [(1, default[0]), (1, 0.3), (64, default[1]), (64, 0.3)]
-    assert default[1] > default[0]
-
-
-def test_a_default_is_marked_in_the_table(run_bench, trained):
-    ran = run_bench(
-        "composition",
-        f"{ARGUMENTS} --blocks-per-update 1 16 --alphas 0.3 --tiles 16:32 32:32",
-    )
-    marked = [row[2:5] for row in ran.rows if "default" in row[3]]
-    assert marked == [["16:32", "1 (64), default", "0.1000"]]
-
-
-def test_tiles_and_blocks_reach_the_training(run_bench, trained):
-    run_bench("composition", f"{ARGUMENTS} --blocks-per-update 2 --tiles 64:8")
-    run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 --block 4096")
-    shapes = [(x["tile"], x["noise"], x["block"]) for x in trained]
+    bench("--blocks-per-update 2 --tiles 64:8")
+    bench("--blocks-per-update 1 --block 4096")
+    shapes = [(x["tile"], x["noise"], x["block"]) for x in trained[4:]]
     assert shapes == [(64, 8, 64), (16, 32, 4096)]
 
 
-def test_a_row_has_the_median_and_the_range_of_its_seeds(run_bench, trained):
-    ran = run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 --seeds 1 2 3")
-    [row] = ran.rows
-    assert row[5] == "3"
-    assert row[-1] == "2.00 (1.00 to 3.00)"
+def test_a_row_marks_defaults_and_has_the_range_of_its_seeds(bench):
+    ran = bench("--blocks-per-update 1 16 --alphas 0.3 --tiles 16:32 32:32")
+    marked = [row[2:5] for row in ran.rows if "default" in row[3]]
+    assert marked == [["16:32", "1 (64), default", "0.1000"]]
+    [row] = bench("--blocks-per-update 1 --seeds 1 2 3").rows
+    assert row[5] == "3" and row[-1].endswith(")")
 
 
-def test_rows_of_other_programs_follow_those_of_equal_epochs(run_bench, trained):
-    ran = run_bench(
-        "composition",
-        "--corpus {data}/corpus.txt --epochs 2 1 --blocks-per-update 1 "
-        "--programs gensim",
-    )
-    first = [(row[0], row[1]) for row in ran.rows]
-    gensim = cpu.BASELINE
-    assert first == [("embedder", "1"), (gensim, "1"), ("embedder", "2"), (gensim, "2")]
-    assert [x["program"] for x in trained] == ["port", "port", "gensim", "gensim"]
-
-
-@pytest.mark.usefixtures("further_set")
-def test_further_similarity_sets_are_scored(run_bench, trained):
-    ran = run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1")
+def test_further_similarity_sets_are_scored(bench, further_set):
+    ran = bench("--blocks-per-update 1")
     table = composition.table(ran.results["composition"])
     assert table.columns[-5:-1] == ["WS-353", "SimLex", "analogies %", "rare"]
-    assert -1 <= float(ran.rows[0][-2]) <= 1
     [sample] = ran.results["composition"]["samples"]
     assert sample["rare"] != sample["ws353"]
+    further_set.unlink()
+    with pytest.raises(SystemExit, match="the same sets"):
+        bench("--blocks-per-update 1 --keep")
 
 
-def test_keep_trains_only_what_is_missing(run_bench, trained):
-    run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1")
-    ran = run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 4 --keep")
-    assert [x["blocks_per_update"] for x in trained] == [1, 4]
-    assert len(ran.rows) == 2
-    ran = run_bench("composition", f"{ARGUMENTS} --blocks-per-update 4")
-    assert len(trained) == 3 and len(ran.rows) == 1
-
-
-def test_keep_has_each_sample_written_when_it_is_measured(
-    run_bench, trained, monkeypatch
-):
+def test_keep_trains_only_what_is_missing(bench, trained, monkeypatch):
+    """Each sample is written when it is measured."""
     run_once = composition.measure
 
     def fail_at_the_second(*arguments, **settings) -> Measured:
@@ -113,61 +84,43 @@ def test_keep_has_each_sample_written_when_it_is_measured(
             raise KeyboardInterrupt
         return run_once(*arguments, **settings)
 
-    monkeypatch.setattr(composition, "measure", fail_at_the_second)
-    with pytest.raises(KeyboardInterrupt):
-        run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 4")
-    monkeypatch.setattr(composition, "measure", run_once)
-    ran = run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 4 --keep")
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(composition, "measure", fail_at_the_second)
+        bench("--blocks-per-update 1 4")
+    ran = bench("--blocks-per-update 1 4 --keep")
     assert [x["blocks_per_update"] for x in trained] == [1, 4]
     assert len(ran.rows) == 2
+    assert len(bench("--blocks-per-update 4").rows) == 1 and len(trained) == 3
 
 
 @pytest.mark.parametrize("now", ["def", "abc dirty", "unknown"])
-def test_keep_drops_samples_of_other_commits(run_bench, trained, monkeypatch, now):
+def test_keep_drops_samples_of_other_commits(bench, trained, monkeypatch, now):
     warnings: list[str] = []
     monkeypatch.setattr(composition, "_warn", warnings.append)
     if now != "def":
         monkeypatch.setattr(composition, "commit", lambda checkout: now)
-    run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 4")
+    bench("--blocks-per-update 1 4")
     monkeypatch.setattr(composition, "commit", lambda checkout: now)
-    ran = run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 --keep")
+    ran = bench("--blocks-per-update 1 --keep")
     assert len(trained) == 3 and len(ran.rows) == 1
-    dropped = [text for text in warnings if "dropped" in text]
-    assert len(dropped) == 1 and dropped[0].startswith("2 samples of composition.json")
+    (dropped,) = (text for text in warnings if "dropped" in text)
+    assert dropped.startswith("2 samples of composition.json")
     no_later = [text for text in warnings if "no later run" in text]
     assert len(no_later) == (0 if now == "def" else 2)
-
-
-@pytest.mark.usefixtures("trained")
-def test_keep_refuses_results_with_other_sets(run_bench, further_set, small_data):
-    run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1")
-    further = small_data / "word-eval" / "rare.tsv"
-    further.rename(further.with_name("other.tsv"))
-    try:
-        with pytest.raises(SystemExit, match="the same sets"):
-            run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1 --keep")
-    finally:
-        further.with_name("other.tsv").rename(further)
 
 
 @pytest.mark.parametrize(
     ("flag", "key"), [("--architecture cbow", "architecture"), ("", "machine")]
 )
-def test_keep_refuses_results_of_another_kind(run_bench, trained, flag, key):
-    run_bench("composition", f"{ARGUMENTS} --blocks-per-update 1")
+def test_keep_refuses_results_of_another_kind(bench, trained, flag, key):
+    bench("--blocks-per-update 1")
     path = Path(results.RESULTS, "composition.json")
     if key == "machine":
         other = json.loads(path.read_text()) | {"machine": {"cpu": "another"}}
         path.write_text(json.dumps(other))
     before = path.read_text()
     with pytest.raises(SystemExit, match=key):
-        run_bench("composition", f"{ARGUMENTS} {flag} --blocks-per-update 4 --keep")
-    assert path.read_text() == before
-    assert len(trained) == 1
-
-
-@pytest.mark.parametrize("tile", ["16", "16:", "a:b", "16:32:8"])
-def test_a_malformed_tile_is_refused(run_bench, trained, tile):
-    with pytest.raises(SystemExit, match=f"`tiles` must be .* got '{tile}'"):
-        run_bench("composition", f"{ARGUMENTS} --tiles {tile}")
-    assert not trained
+        bench(f"{flag} --blocks-per-update 4 --keep")
+    assert path.read_text() == before and len(trained) == 1
+    with pytest.raises(SystemExit, match="`tiles` must be .* got 'a:b'"):
+        bench("--tiles a:b")

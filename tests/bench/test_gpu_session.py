@@ -1,4 +1,4 @@
-"""`bench gpu-session`: what a part costs, and all parts where there is no GPU."""
+"""`bench gpu`: what a part costs, and all parts where there is no GPU."""
 
 import json
 import os
@@ -9,8 +9,9 @@ import venv
 
 import pytest
 
-from bench import gpu_kit, gpu_session
-from bench.gpu_session import Part
+from bench.gpu import kit as gpu_kit
+from bench.gpu import main, session
+from bench.gpu.session import Part
 
 ABOUT = {"device": "1 x none", "driver": "1", "versions": {"jax": "0"}}
 HANGS = "import time; print('[1]'); print('{\"x\": 1}', flush=True); time.sleep(60)"
@@ -29,7 +30,7 @@ def test_a_part_that_fails_or_hangs_costs_itself_alone(tmp_path):
         part("killed", "import os; os.kill(os.getpid(), 9)"),
         part("good", "print('{\"y\": 2.5}')"),
     ]
-    found = gpu_session.run(given, tmp_path, 60)
+    found = session.run(given, tmp_path, 60)
     assert time.monotonic() - started < 30
     failed = {x["part"]: x["failed"] for x in found if "failed" in x}
     assert failed == {
@@ -45,25 +46,20 @@ def test_a_part_that_fails_or_hangs_costs_itself_alone(tmp_path):
     assert "| 2.5 |" in (tmp_path / "table.md").read_text()
 
 
-def test_without_time_a_part_is_not_started(tmp_path):
-    found = gpu_session.run([part("late", "print('{}')")], tmp_path, 1)
-    assert found == [{"part": "late", "failed": "not started: the time is over"}]
-
-
 def test_a_kit_and_parts_are_checked(tmp_path, capsys):
     for arguments, message in (
-        ([], f"{tmp_path}/kit is no kit: make it by `python -m bench gpu-kit`."),
+        ([], f"{tmp_path}/kit is no kit: make it by `python -m bench gpu kit`."),
         (["--parts", "cpu", "gpu"], "got 'gpu'."),
     ):
         with pytest.raises(SystemExit, match="2"):
             options = ["--to", str(tmp_path), "--kit", str(tmp_path / "kit")]
-            gpu_session.main(options + arguments)
+            main(options + arguments)
         assert capsys.readouterr().err.splitlines()[-1].endswith(message)
         (tmp_path / "kit").mkdir(exist_ok=True)
         (tmp_path / "kit" / "corpus.npz").touch()
 
 
-@pytest.mark.slow
+@pytest.mark.rare
 def test_each_part_has_results_with_the_kit_alone(tmp_path, data_folder):
     """In a new environment of `gpu_kit.THERE`, on a CPU."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -74,18 +70,18 @@ def test_each_part_has_results_with_the_kit_alone(tmp_path, data_folder):
     environment = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q"]
     subprocess.run([*pip, *gpu_kit.THERE], env=environment, check=True)
-    command = [str(python), "-m", "bench", "gpu-session", "--minutes", "8", "--tiny"]
+    command = [str(python), "-m", "bench", "gpu", "--minutes", "8", "--tiny"]
     done = subprocess.run(
         [*command, "--kit", str(kit), "--to", str(to)],
         env=environment | {"PYTHONPATH": str(kit / "packages")},
-        cwd=gpu_session.CHECKOUT,
+        cwd=session.CHECKOUT,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
     found = [json.loads(x) for x in (to / "results.jsonl").read_text().splitlines()]
     assert [x for x in found if "failed" in x] == []
-    names = [each.name for each in gpu_session.parts(kit, to, is_tiny=True)]
+    names = [each.name for each in session.parts(kit, to, is_tiny=True)]
     assert [x["part"] for x in found if "seconds" in x] == names
     assert {x["passed"] for x in found if "passed" in x} == {True}
     assert {x["digest"] for x in found if "digest" in x} == {found_digest(found)}

@@ -15,7 +15,7 @@ ACCURACY_BELOW, AUC_BELOW = 5.0, 2.0
 def test_scores_are_those_of_gensim_or_better(name, run_bench):
     package = JUDGES[name][0]
     if importlib.util.find_spec(package) is None:
-        pytest.skip(f"needs {package}: see bench/README.md, Programs of others")
+        pytest.skip(f"needs {package}: see bench/README.md, Graphs")
     ran = run_bench("judges", f"--graphs karate --seeds 1 --programs '{name}'")
     (_, _, first, *theirs), (_, _, second, *ours) = ran.rows
     assert (first, second) == ("gensim", "embedder")

@@ -10,14 +10,13 @@ import pytest
 
 from embedder.disk import copies, remote
 from embedder.disk.copies import keep_standard_input, local_copy
-from embedder.disk.fingerprints import file_fingerprint
 from embedder.disk.urls import (
     is_url,
     text_without_secrets,
     without_secrets,
     without_signature,
 )
-from embedder.errors import InputError, InputNotFoundError
+from embedder.errors import InputError
 from tests.servers import CHANGED, Server, serving
 
 TEXT = b"a b c d e f g h\n" * 100
@@ -52,14 +51,8 @@ def test_a_copy_has_the_bytes_name_and_time_of_the_object(
     path = copy(f"{server.url}/texts/a.txt")
     assert (path.name, path.read_bytes()) == ("a.txt", TEXT[:size])
     assert path.stat().st_mtime_ns == CHANGED * 10**9
-
-
-def test_an_object_is_read_once(server, copy):
-    path = copy(f"{server.url}/texts/a.txt")
-    assert server.bytes_sent >= len(TEXT)
     server.gets.clear()
-    assert copy(f"{server.url}/texts/a.txt") == path
-    assert server.gets == []
+    assert copy(f"{server.url}/texts/a.txt") == path and server.gets == []
 
 
 SIGNED = (
@@ -80,12 +73,9 @@ def test_another_signature_copies_nothing_again(server, copy, query):
     assert len(server.gets) == before
     server.files["/texts/a.txt"] = TEXT[::-1]
     assert copy(f"{server.url}/texts/a.txt?{query}").read_bytes() == TEXT[::-1]
-
-
-@pytest.mark.parametrize("query", ["id={}", "se={}", "id={}&sig=abcd"])
-def test_another_query_is_another_object(query):
-    found = {without_signature(f"https://a.b/c?{query.format(x)}") for x in (1, 2)}
-    assert len(found) == 2
+    for query in ("id={}", "se={}", "id={}&sig=abcd"):
+        urls = (f"https://a.b/c?{query.format(x)}" for x in (1, 2))
+        assert len({*map(without_signature, urls)}) == 2
 
 
 def test_an_object_without_etag_and_time_is_read_each_time(server, copy):
@@ -95,19 +85,6 @@ def test_an_object_without_etag_and_time_is_read_each_time(server, copy):
     path = copy(f"{server.url}/texts/a.txt")
     assert path.read_bytes() == TEXT[::-1]
     assert path.stat().st_mtime_ns == 0
-
-
-def test_fingerprints_are_equal_on_each_machine(server, tmp_path):
-    url = f"{server.url}/texts/a.txt"
-    paths = [Path(local_copy(url, tmp_path / name)) for name in "ab"]
-    assert paths[0] != paths[1]
-    assert file_fingerprint(paths[0]) == file_fingerprint(paths[1])
-
-
-def test_a_changed_object_is_read_again(server, copy):
-    copy(f"{server.url}/texts/a.txt")
-    server.files["/texts/a.txt"] = TEXT[::-1]
-    assert copy(f"{server.url}/texts/a.txt").read_bytes() == TEXT[::-1]
 
 
 @pytest.mark.row("F41")
@@ -121,12 +98,6 @@ def test_a_fault_of_the_server_is_tried_again_and_logged(
     assert copy(f"{server.url}/texts/a.txt").read_bytes() == TEXT
     lines = [each for each in caplog.messages if "tried again in 0.01 s" in each]
     assert len(lines) == 1 and lines[0].startswith(f"{server.url}/texts/a.txt: ")
-
-
-@pytest.mark.row("F41")
-def test_slow_bytes_are_read(server, copy):
-    server.faults = ["slow"] * 3
-    assert copy(f"{server.url}/texts/a.txt").read_bytes() == TEXT
 
 
 @pytest.mark.row("F41")
@@ -180,31 +151,6 @@ def test_the_last_copy_is_used_when_the_server_is_away(monkeypatch, copy, caplog
 
 @pytest.mark.row("B29")
 @pytest.mark.parametrize(
-    ("url", "message"),
-    [
-        ("{}/none.txt", "http://.*/none.txt does not exist"),
-        ("nosuch://a/b.txt", "nosuch://a/b.txt cannot be read: .*nosuch"),
-        ("memory://nothing", "memory://nothing does not exist"),
-        ("memory://nothing/*.txt", r"memory://nothing/\*.txt matches no file"),
-        ("zip://a.txt::http://x/a.zip", "URLs within URLs .* are not read"),
-        ("https://***@host/a", "had credentials or a query, which are not stored"),
-    ],
-)
-def test_a_wrong_url_is_one_line(server, copy, url, message):
-    with pytest.raises(InputError, match=message):
-        copy(url.format(server.url))
-
-
-@pytest.mark.row("B29")
-def test_a_denied_object_is_not_tried_again(server, copy, caplog):
-    server.faults = ["403"] * 9
-    with pytest.raises(InputError, match="must not be read with the credentials of"):
-        copy(f"{server.url}/texts/a.txt")
-    assert not [each for each in caplog.messages if "tried again" in each]
-
-
-@pytest.mark.row("B29")
-@pytest.mark.parametrize(
     ("url", "package"),
     [
         ("s3://bucket/a.txt", "'embedder-jax[s3]'"),
@@ -231,19 +177,19 @@ def bucket():
 
     fs = fsspec.filesystem("memory")
     for name in ("a.txt", "b.txt", "c.csv", "deep/d.txt", ".e.txt"):
-        fs.pipe(f"/bucket/{name}", name.encode())
+        fs.pipe(f"/shelf/{name}", name.encode())
     yield fs
-    fs.rm("/bucket", recursive=True)
+    fs.rm("/shelf", recursive=True)
 
 
 @pytest.mark.usefixtures("bucket")
 @pytest.mark.parametrize(
     ("url", "expected"),
     [
-        ("memory://bucket/*.txt", ["a.txt", "b.txt"]),
-        ("memory://bucket/[b]*", ["b.txt"]),
-        ("memory://bucket/?.csv", ["c.csv"]),
-        ("memory://bucket/*/*.txt", ["deep/d.txt"]),
+        ("memory://shelf/*.txt", ["a.txt", "b.txt"]),
+        ("memory://shelf/[b]*", ["b.txt"]),
+        ("memory://shelf/?.csv", ["c.csv"]),
+        ("memory://shelf/*/*.txt", ["deep/d.txt"]),
     ],
 )
 def test_a_glob_is_the_objects_that_match(copy, url, expected):
@@ -251,40 +197,26 @@ def test_a_glob_is_the_objects_that_match(copy, url, expected):
 
     pattern = str(copy(url))
     found = sorted(glob.glob(pattern, recursive=True))
-    root = pattern.split("bucket/")[0] + "bucket"
+    root = pattern.split("shelf/")[0] + "shelf"
     assert [os.path.relpath(each, root) for each in found] == expected
-
-
-@pytest.mark.usefixtures("bucket")
-@pytest.mark.parametrize("url", ["memory://bucket", "memory://bucket/"])
-def test_a_folder_is_the_objects_that_are_wanted(copy, url):
-    folder = copy(url, is_wanted=lambda name: name.endswith("txt"))
-    found = sorted(p for p in folder.rglob("*") if p.is_file())
-    names = [str(path.relative_to(folder)) for path in found]
+    folder = copy("memory://shelf/", is_wanted=lambda name: name.endswith("txt"))
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    names = [str(path.relative_to(folder)) for path in paths]
     assert names == [".e.txt", "a.txt", "b.txt", "deep/d.txt"]
-    assert [path.read_bytes().decode() for path in found] == names
-    assert folder.name == "bucket"
+    assert [path.read_bytes().decode() for path in paths] == names
 
 
-@pytest.mark.parametrize("name", ["../a.txt", "a/../../b.txt", "a//b.txt", "./a.txt"])
-def test_names_that_lead_out_of_the_folder_are_refused(monkeypatch, copy, name):
-    found = remote.Listing("folder", [remote.RemoteObject("a", name, 1, "x", 0)])
+@pytest.mark.parametrize(
+    "names", [["../a.txt"], ["a/../../b.txt"], ["a//b.txt"], ["./a.txt"], ["x", "x/y"]]
+)
+def test_names_of_no_file_in_the_folder_are_refused(monkeypatch, bucket, copy, names):
+    info = bucket.info("/shelf/a.txt")
+    objects = [remote._object(info["name"], name, info) for name in names]
+    found = remote.Listing("folder", objects)
     monkeypatch.setattr(remote.Remote, "listing", lambda *arguments: found)
-    with pytest.raises(InputError, match="must have a name of a file, got "):
-        copy("memory://bucket")
-
-
-def test_an_object_that_is_a_folder_too_is_refused(bucket, copy, monkeypatch):
-    found = [bucket.info(f"/bucket/{name}") for name in ("a.txt", "b.txt")]
-    names = "x", "x/y"
-    listed = [
-        remote._object(info["name"], name, info)
-        for info, name in zip(found, names, strict=True)
-    ]
-    listing = remote.Listing("folder", listed)
-    monkeypatch.setattr(remote.Remote, "listing", lambda *arguments: listing)
-    with pytest.raises(InputError, match="x/y is the name of an object and of a fold"):
-        copy("memory://bucket")
+    message = "must have a name of a file, got |x/y is the name of an object and of a f"
+    with pytest.raises(InputError, match=message):
+        copy("memory://shelf")
 
 
 def test_the_partner_of_an_object_is_beside_its_copy(server, copy):
@@ -322,7 +254,7 @@ def test_urls_are_shown_without_secrets(url, shown):
     assert "SECRET" not in text_without_secrets(text, url)
 
 
-@pytest.mark.row("B30")
+@pytest.mark.row("B29", "B30")
 @pytest.mark.parametrize("fault", ["403", "503"])
 def test_no_message_has_a_secret(server, copy, caplog, fault):
     server.faults = [fault] * 99
@@ -330,6 +262,8 @@ def test_no_message_has_a_secret(server, copy, caplog, fault):
     with pytest.raises(InputError) as caught:
         copy(url)
     told = [str(caught.value), *caplog.messages]
+    is_again = [each for each in caplog.messages if "tried again" in each]
+    assert bool(is_again) == (fault == "503")
     told += traceback.format_exception(caught.value)
     assert f"{server.url.replace('//', '//***@')}/texts/a.txt?***" in told[0]
     assert not [line for line in told if "hunter" in line]
@@ -357,15 +291,3 @@ def test_standard_input_is_kept_by_its_content(monkeypatch, tmp_path, data, name
     assert paths[0].read_bytes() == data and paths[0].stat().st_mtime_ns == 0
     others = {each.name for each in (tmp_path / "remote").iterdir()}
     assert others == {"objects", paths[0].parent.name}
-
-
-@pytest.mark.row("B24")
-def test_closed_standard_input_is_refused(monkeypatch, tmp_path):
-    monkeypatch.setattr("sys.stdin", None)
-    with pytest.raises(InputError, match="Corpus - is standard input, which is closed"):
-        keep_standard_input("-", tmp_path)
-
-
-def test_a_missing_object_is_not_found(server, copy):
-    with pytest.raises(InputNotFoundError):
-        copy(f"{server.url}/none.txt")

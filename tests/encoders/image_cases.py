@@ -6,9 +6,10 @@ import jax
 import numpy as np
 
 from embedder.config import Config, with_options
-from embedder.encoders.examples import Examples
-from embedder.encoders.training import EncoderTraining
-from embedder.engine.epochs import Snapshot, run_epochs
+from embedder.data.examples.examples import Examples
+from embedder.encoders.plan import TrainingInputs, plan
+from embedder.encoders.trainer import EncoderTrainer
+from embedder.training.epochs import Checkpoint, run_epochs
 
 SEED = 5
 NETWORKS: dict[str, tuple[str, ...]] = {
@@ -32,10 +33,12 @@ def make_examples(num: int = 27) -> Examples:
 
 def make_training(
     network: str, epochs: int = 2, models: list[Config] | None = None, **options: Any
-) -> EncoderTraining:
+) -> EncoderTrainer:
     """Batches of 6 by SGD in float64; the last of an epoch has 4 of 22 examples."""
     config = make_config(network, **options)
-    return EncoderTraining(config, make_examples(), range(epochs), models or ())
+    return EncoderTrainer(
+        plan(TrainingInputs(config, make_examples(), range(epochs), models or ()))
+    )
 
 
 def make_config(network: str, **options: Any) -> Config:
@@ -57,7 +60,7 @@ def make_config(network: str, **options: Any) -> Config:
     return with_options(Config(), **given | options)
 
 
-def trained(network: str, **options: Any) -> Snapshot:
+def trained(network: str, **options: Any) -> Checkpoint:
     training = make_training(network, **options)
     return run_epochs(training, training.initial_state())
 

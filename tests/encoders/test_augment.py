@@ -1,6 +1,5 @@
 """Random changes of images: each beside plain loops over NumPy arrays, same draws."""
 
-import functools
 import itertools
 
 import jax
@@ -18,11 +17,8 @@ from embedder.encoders.augment import (
     ResizedCrop,
     example_keys,
     make_augment,
-    mixup,
     mixup_weights,
-    seed_key,
 )
-from embedder.errors import InputError
 
 SHAPES = [(6, 6, 1), (7, 5, 3), (5, 6, 4)]
 ALL = ("crop=2", "flip", "colour=0.4", "cutout=3", "resized-crop=0.3")
@@ -33,8 +29,15 @@ def images_of(shape: tuple[int, ...], dtype=np.float32) -> np.ndarray:
     return np.random.default_rng(0).random((NUM, *shape)).astype(dtype)
 
 
+def seed_key(seed: int) -> jax.Array:
+    key = jax.random.key(0, impl="threefry2x32")
+    for part in (seed % 2**32, seed >> 32):
+        key = jax.random.fold_in(key, part)
+    return key
+
+
 def keys(num: int = NUM, seed: int = 3, epoch: int = 2) -> jax.Array:
-    return example_keys(seed, epoch, jnp.arange(num, dtype=jnp.int32))
+    return example_keys(seed_key(seed), epoch, jnp.arange(num, dtype=jnp.int32))
 
 
 def crop_oracle(operation: Crop, image, top, left):
@@ -146,6 +149,8 @@ def test_operation_matches_plain_loops(name, shape, dtype):
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(7, 5), (7, 5, 3)], ids=str)
 def test_operations_are_applied_one_after_the_other(shape):
+    """In one order, whatever they are given in."""
+    assert make_augment(ALL) == make_augment(ALL[::-1])
     augment, images = make_augment(ALL), images_of(shape)
     actual = np.asarray(jax.jit(augment)(images, keys()))
     found = images.reshape(*images.shape[:3], -1)
@@ -158,81 +163,35 @@ def test_operations_are_applied_one_after_the_other(shape):
 
 
 @pytest.mark.slow
-def test_draws_do_not_depend_on_x64():
-    augment = make_augment(ALL)
-    expected = augment.draws(keys()[5], (7, 5, 3))
-    with jax.enable_x64(True):
-        actual = augment.draws(keys()[5], (7, 5, 3))
-    jax.tree.map(
-        functools.partial(np.testing.assert_array_equal, strict=True), actual, expected
-    )
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("parts", [[1, 11], [3, 6, 9]])
-def test_an_example_does_not_depend_on_its_batch(parts):
-    """Any split of a batch, and any order, gives every example the same pixels."""
-    augment = jax.jit(make_augment(ALL))
-    images, of_all = images_of((7, 5, 3)), keys()
+def test_an_example_does_not_depend_on_its_batch():
+    """Any order of a part of a batch gives every example the same pixels."""
+    augment, images, of_all = jax.jit(make_augment(ALL)), images_of((7, 5, 3)), keys()
     whole = np.asarray(augment(images, of_all))
-    split = [
-        np.asarray(augment(x, k))
-        for x, k in zip(np.split(images, parts), jnp.split(of_all, parts), strict=True)
-    ]
-    np.testing.assert_allclose(np.concatenate(split), whole, rtol=0, atol=1e-6)
-    order = np.random.default_rng(1).permutation(NUM)
-    shuffled = np.asarray(augment(images[order], of_all[order]))
-    np.testing.assert_allclose(shuffled, whole[order], rtol=0, atol=1e-6)
-
-
-def test_operations_are_applied_in_one_order():
-    assert make_augment(ALL) == make_augment(ALL[::-1])
-    kinds = [type(each) for each in make_augment(ALL).operations]
-    assert kinds == [ResizedCrop, Crop, Flip, Colour, Cutout]
-    assert hash(make_augment(ALL)) == hash(make_augment(ALL))
-
-
-def test_an_operation_draws_the_same_beside_others():
-    key = keys()[0]
-    (alone,) = make_augment(["flip"]).draws(key, (7, 5, 3))
-    assert make_augment(ALL).draws(key, (7, 5, 3))[2] == alone
-
-
-def test_nothing_is_changed_without_operations():
-    images = images_of((4, 4))
-    np.testing.assert_array_equal(make_augment(())(images, keys()), images)
-    make_augment(("mixup=0.2",)).check((4,))
-
-
-# --- draws
+    some = np.random.default_rng(1).permutation(NUM)[:7]
+    found = np.asarray(augment(images[some], of_all[some]))
+    np.testing.assert_allclose(found, whole[some], rtol=0, atol=1e-6)
 
 
 def draws_of(operation: Operation, shape=(8, 6, 3)) -> list[np.ndarray]:
     return [*map(np.asarray, draw_all(operation, shape, 4000))]
 
 
-def test_places_of_crops_are_uniform():
-    for drawn in draws_of(Crop(2)):
-        counts = np.bincount(drawn, minlength=5)
-        assert len(counts) == 5 and (abs(counts - 800) < 130).all()  # 5 deviations
-
-
-def test_half_of_the_images_are_flipped():
-    assert abs(draws_of(Flip())[0].sum() - 2000) < 160  # 5 deviations
+@pytest.mark.parametrize(
+    ("operation", "sizes"),
+    [(Crop(2), (5, 5)), (Flip(), (2,)), (Cutout(3), (8, 6))],
+    ids=["crops", "flips", "squares"],
+)
+def test_places_are_uniform(operation, sizes):
+    for drawn, size in zip(draws_of(operation), sizes, strict=True):
+        counts, expected = np.bincount(drawn, minlength=size), 4000 / size
+        assert len(counts) == size
+        assert (abs(counts - expected) < 5 * np.sqrt(expected)).all()
 
 
 def test_factors_of_colours_are_uniform():
     for drawn in draws_of(Colour(0.4)):
         assert 0.6 <= drawn.min() < 0.601 and 1.399 < drawn.max() <= 1.4
         assert abs(drawn.mean() - 1) < 5 * 0.4 / np.sqrt(3 * 4000)
-
-
-def test_centres_of_squares_are_uniform_pixels():
-    for drawn, size in zip(draws_of(Cutout(3)), (8, 6), strict=True):
-        counts = np.bincount(drawn, minlength=size)
-        expected = 4000 / size
-        assert len(counts) == size
-        assert (abs(counts - expected) < 5 * np.sqrt(expected)).all()
 
 
 def test_parts_that_are_resized_lie_within_the_image():
@@ -244,13 +203,10 @@ def test_parts_that_are_resized_lie_within_the_image():
     assert 0.75 - 1e-5 < ratio.min() < 0.76 and 1.32 < ratio.max() < 4 / 3 + 1e-5
 
 
-# --- keys
-
-
 def test_keys_are_of_seed_epoch_and_row():
     def data(seed, epoch, rows):
         return jax.random.key_data(
-            example_keys(seed, epoch, jnp.asarray(rows))
+            example_keys(seed_key(seed), epoch, jnp.asarray(rows))
         ).tolist()
 
     assert data(1, 2, [3, 4]) == data(1, 2, [3]) + data(1, 2, [4])
@@ -263,80 +219,11 @@ def test_keys_are_of_seed_epoch_and_row():
     assert len({*found}) == len(found)
 
 
-def test_keys_are_the_same_of_a_seed_that_is_an_array_and_with_x64():
-    rows = jnp.arange(4, dtype=jnp.int32)
-    of_array = jax.jit(example_keys)(seed_key(7), jnp.int32(2), rows)
-    plain = jax.random.key_data(example_keys(7, 2, rows))
-    np.testing.assert_array_equal(jax.random.key_data(of_array), plain)
-    with jax.enable_x64(True):
-        wide = jax.random.key_data(example_keys(7, 2, rows))
-    np.testing.assert_array_equal(wide, plain)
-
-
-# --- mixup
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 3), (5,)])
-def test_mixup_matches_a_loop(shape):
-    images, classes = images_of(shape), np.arange(NUM) % 3
-    labels = np.eye(3, dtype=np.float32)[classes]
-    weights = np.asarray(mixup_weights(0.2, keys()))
-    partners = (np.arange(NUM) * 3 + 1) % NUM
-    found = mixup(images, labels, images[partners], labels[partners], weights)
-    for i, (j, weight) in enumerate(zip(partners, weights, strict=True)):
-        image = weight * images[i] + (1 - weight) * images[j]
-        label = weight * labels[i] + (1 - weight) * labels[j]
-        np.testing.assert_allclose(found.images[i], image, rtol=0, atol=1e-6)
-        np.testing.assert_allclose(found.labels[i], label, rtol=0, atol=1e-6)
-    np.testing.assert_allclose(found.labels.sum(axis=1), 1, rtol=1e-6)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
+@pytest.mark.parametrize("alpha", [0.2, 4.0])
 def test_weights_of_mixup_have_the_moments_of_beta(alpha):
     weights = np.asarray(mixup_weights(alpha, keys(4000)), np.float64)
     variance = 1 / (4 * (2 * alpha + 1))
     assert weights.dtype == np.float64 and 0 <= weights.min() <= weights.max() <= 1
     assert abs(weights.mean() - 0.5) < 5 * np.sqrt(variance / 4000)
     assert abs(weights.var() / variance - 1) < 0.15
-    single = [float(mixup_weights(alpha, keys()[i : i + 1])[0]) for i in range(3)]
-    np.testing.assert_allclose(single, weights[:3], rtol=1e-5)
-
-
-# --- settings
-
-
-@pytest.mark.row("B47")
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        (["rotate=3"], "`augment` must be crop=N, .* got 'rotate=3'"),
-        ([""], "`augment` must be crop=N, .* got ''"),
-        (["flip=1"], "`augment` must be crop=N, .* got 'flip=1'"),
-        (["Flip"], "`augment` must be crop=N, .* got 'Flip'"),
-        (["flip", "flip"], r"`augment` must have flip once, got \['flip', 'flip'\]"),
-        (["crop"], "`augment` crop=N must be an integer >= 1, got 'crop'"),
-        (["crop=0"], "`augment` crop=N must be an integer >= 1, got 'crop=0'"),
-        (["crop=1.5"], "`augment` crop=N must be an integer >= 1"),
-        (["cutout=-1"], "`augment` cutout=N must be an integer >= 1"),
-        (["colour=0"], "`augment` colour=NUMBER must be a number above 0, at most 1"),
-        (["colour=x"], "`augment` colour=NUMBER must be a number above 0, at most 1"),
-        (["mixup=nan"], "`augment` mixup=NUMBER must be a number above 0, got"),
-        (["mixup=inf"], "`augment` mixup=NUMBER must be a number above 0, got"),
-        (["resized-crop=1"], "`augment` resized-crop=NUMBER must be .* above 0, below"),
-    ],
-)
-def test_wrong_specifications_are_refused(spec, message):
-    with pytest.raises(InputError, match=message):
-        make_augment(spec)
-
-
-@pytest.mark.row("B47")
-def test_examples_that_operations_do_not_fit_are_refused():
-    with pytest.raises(InputError, match=r"applies only to images, .* of \[12\]"):
-        make_augment(["flip"]).check((12,))
-    message = "`augment` crop=4 must be less than the height and width of images, 9 and"
-    with pytest.raises(InputError, match=message):
-        make_augment(["crop=4"]).check((9, 4, 3))
-    make_augment(["crop=3", "cutout=9"]).check((9, 4))

@@ -1,31 +1,39 @@
-"""Batches of examples: the same from both loaders, in order, and whole."""
+"""Batches of examples, in order and whole, and which loader makes them."""
 
 import dataclasses
-import math
 import time
 
+import jax
 import numpy as np
 import pytest
 
-from embedder.encoders.batches import (
+from embedder.config import make_config
+from embedder.config.run_options import RunOptions
+from embedder.data.examples.batches import (
     BatchSource,
-    Updates,
+    StepBatches,
     epoch_updates,
     split_validation,
-    updates_per_call,
 )
-from embedder.encoders.examples import Examples
+from embedder.data.examples.examples import Examples
+from embedder.encoders import memory
+from embedder.encoders.memory import choose_loader
+from embedder.encoders.plan import TrainingInputs, plan
+from embedder.encoders.trainer import EncoderTrainer
+from embedder.errors import InputError
+from embedder.training.epochs import run_epochs
+from tests.commands import run_python
+from tests.encoders.image_cases import make_training
 
 EPOCH = 4
-every = pytest.mark.parametrize("loader", ["resident", "memory", "tfdata"])
 gathering = pytest.mark.parametrize("loader", ["memory", "tfdata"])
 
 
-def make_examples(num=14, dtype="u1") -> Examples:
+def make_examples() -> Examples:
     """Features whose values number the examples and the features in each."""
-    features = np.arange(num * 6).reshape(num, 2, 3).astype(dtype)
-    labels = (np.arange(num) % 3).astype(np.int32)
-    return Examples(features, labels, list("abc"), [str(i) for i in range(num)])
+    features = np.arange(14 * 6).reshape(14, 2, 3).astype("u1")
+    labels = (np.arange(14) % 3).astype(np.int32)
+    return Examples(features, labels, list("abc"), [str(i) for i in range(14)])
 
 
 def make_source(num_train=10, **changes) -> BatchSource:
@@ -41,71 +49,12 @@ def make_source(num_train=10, **changes) -> BatchSource:
     return BatchSource(**fields | changes)
 
 
-def parts(loader, source, *, size=2, workers=2, epoch=EPOCH, after=(-1,)) -> list:
-    return list(
-        epoch_updates(loader, source, epoch, size=size, workers=workers, after=after)
-    )
+def parts(loader, source, *, size=2) -> list:
+    return [*epoch_updates(loader, source, EPOCH, size=size, workers=2, after=(-1,))]
 
 
-def real(parts) -> Updates:
-    """The real updates, one after another."""
-    fields = zip(
-        *([x[:num] for x in updates] for updates, num, _ in parts), strict=True
-    )
-    return Updates(*map(np.concatenate, fields))
-
-
-def assert_same(actual, desired) -> None:
-    for name, a, b in zip(desired._fields, actual, desired, strict=True):
-        np.testing.assert_array_equal(a, b, err_msg=name, strict=True)
-
-
-@pytest.mark.spread(3)
-@pytest.mark.parametrize("size", [1, 2, 3, 5])
-@pytest.mark.parametrize("workers", [1, 3])
-@gathering
-def test_loaders_give_the_same_updates(loader, size, workers):
-    first, second = (
-        parts(each, make_source(), size=size, workers=workers)
-        for each in (loader, "resident")
-    )
-    assert [num for _, num, _ in first] == [num for _, num, _ in second]
-    for (a, _, _), (b, _, _) in zip(first, second, strict=True):
-        assert_same(a, b)
-
-
-@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
-@gathering
-def test_the_examples_of_updates_are_gathered(tmp_path, loader, dtype):
-    """From a memory-mapped file too."""
-    examples = make_examples(dtype=dtype)
-    np.save(tmp_path / "features.npy", examples.features)
-    if dtype == "u1":
-        mapped = np.load(tmp_path / "features.npy", mmap_mode="r")
-        examples = examples._replace(features=mapped)
-    for updates, _, gathered in parts(loader, make_source(examples=examples)):
-        features, labels = gathered
-        desired = examples.features[updates.ids]
-        np.testing.assert_array_equal(features, desired, strict=True)
-        desired = examples.labels[updates.ids]
-        np.testing.assert_array_equal(labels, desired, strict=True)
-
-
-def test_features_on_the_devices_are_not_gathered():
-    assert {gathered for _, _, gathered in parts("resident", make_source())} == {None}
-
-
-def test_updates_have_their_dtypes_and_shapes():
-    updates, num, _ = parts("memory", make_source(), size=3)[0]
-    found = [(x.dtype.str, x.shape) for x in updates]
-    assert found == [("<i4", (3, 4)), ("<f4", (3, 4)), ("<i8", (3, 2)), ("<f8", (3,))]
-    assert len(updates) == num == 3
-
-
-@pytest.mark.parametrize(
-    "train", [range(1), range(4), range(8), range(10), range(11), [13, 2, 7]]
-)
-@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("train", [range(1), range(8), range(11), [13, 2, 7]])
+@pytest.mark.parametrize("size", [1, 7])
 def test_every_example_to_train_on_occurs_once_an_epoch(train, size):
     source = make_source(train=np.array(train))
     whole = [each for each, _, _ in parts("memory", source, size=size)]
@@ -114,36 +63,17 @@ def test_every_example_to_train_on_occurs_once_an_epoch(train, size):
     assert sum(each.weights.sum() for each in whole) == len(train)
 
 
+def test_the_share_of_validation_examples_is_rounded():
+    for num, share, expected in ((100, 0.29, 29), (10, 0.26, 3), (10, 0.24, 2)):
+        train, validation = split_validation(num, share)
+        assert [*train, *validation] == [*range(num)] and len(validation) == expected
+
+
 def test_the_last_batch_is_padded_with_weight_0():
-    updates = real(parts("memory", make_source(10)))
+    ((updates, num, _),) = parts("memory", make_source(10), size=3)
+    assert num == 3
     assert updates.weights.tolist() == [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]]
     assert updates.ids[2, 2:].tolist() == [0, 0]
-
-
-@every
-def test_the_last_call_is_padded_with_empty_updates(loader):
-    updates, num, _ = parts(loader, make_source(10), size=2)[-1]
-    assert (len(updates), num) == (2, 1)
-    assert not updates.weights[1].any() and not updates.ids[1].any()
-
-
-def test_position_and_progress_are_of_the_run():
-    updates = real(parts("memory", make_source(10)))
-    assert updates.position.tolist() == [[EPOCH, 0], [EPOCH, 1], [EPOCH, 2]]
-    np.testing.assert_allclose(updates.progress, [10 / 20, 14 / 20, 18 / 20])
-    first = real(parts("memory", make_source(10), epoch=3))
-    np.testing.assert_allclose(first.progress, [0, 4 / 20, 8 / 20])
-
-
-def test_order_depends_on_seed_and_epoch_only():
-    desired = make_source().order(EPOCH)
-    for changes in (
-        {"batch_size": 3},
-        {"local": range(1, 2)},
-        {"epochs": range(9)},
-        {"examples": make_examples(dtype="f8")},
-    ):
-        np.testing.assert_array_equal(make_source(**changes).order(EPOCH), desired)
 
 
 def test_order_stays_the_same_in_all_versions():
@@ -151,42 +81,6 @@ def test_order_stays_the_same_in_all_versions():
     assert make_source().order(EPOCH).tolist() == [7, 2, 8, 4, 0, 9, 3, 1, 6, 5]
     orders = [make_source(seeds=(s,)).order(e).tolist() for s in (0, 1) for e in (0, 1)]
     assert len(set(map(tuple, orders))) == 4
-
-
-@every
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_resuming_after_an_update_gives_the_rest(loader, size):
-    whole = real(parts(loader, make_source(10), size=size))
-    for done in range(2):
-        rest = parts(loader, make_source(10), size=size, after=(done,))
-        assert_same(real(rest), Updates(*(x[done + 1 :] for x in whole)))
-    assert parts(loader, make_source(10), size=size, after=(2,)) == []
-    assert_same(real(parts(loader, make_source(10), size=size, after=())), whole)
-
-
-@every
-@pytest.mark.parametrize("local", [range(1), range(1, 3), range(3, 4)])
-def test_a_local_part_of_a_batch_has_these_examples_of_it(loader, local):
-    whole = real(parts("memory", make_source(10)))
-    mine = real(parts(loader, make_source(10, local=local)))
-    columns = slice(local.start, local.stop)
-    ids, weights = whole.ids[:, columns], whole.weights[:, columns]
-    expected = Updates(ids, weights, whole.position, whole.progress)
-    assert_same(mine, expected)
-
-
-@every
-def test_a_local_part_beyond_the_batch_is_padding(loader):
-    """3 devices with 2 each of 4: the last has none."""
-    whole = real(parts("memory", make_source(10)))
-    parts_of_batches = [
-        real(parts(loader, make_source(10, local=range(i, i + 2)))) for i in (0, 2, 4)
-    ]
-    ids = np.concatenate([each.ids for each in parts_of_batches], axis=1)
-    weights = np.concatenate([each.weights for each in parts_of_batches], axis=1)
-    filler = np.zeros((3, 2), np.int32)
-    np.testing.assert_array_equal(ids, np.hstack([whole.ids, filler]))
-    np.testing.assert_array_equal(weights, np.hstack([whole.weights, filler]))
 
 
 class SlowFeatures(np.ndarray):
@@ -213,7 +107,7 @@ class Damaged(Exception):
 class DamagedSource(BatchSource):
     """Cannot make what comes after the first two batches."""
 
-    def updates(self, order, epoch, first, size) -> Updates:
+    def updates(self, order, epoch, first, size) -> StepBatches:
         if first >= 2:
             raise Damaged(f"batch {first}")
         return super().updates(order, epoch, first, size)
@@ -228,7 +122,7 @@ class DamagedFeatures(np.ndarray):
         return np.asarray(super().__getitem__(ids))
 
 
-@every
+@pytest.mark.parametrize("loader", ["resident", "memory", "tfdata"])
 def test_error_in_an_update_comes_to_the_caller(capfd, loader):
     fields = dataclasses.fields(BatchSource)
     source = DamagedSource(*(getattr(make_source(), each.name) for each in fields))
@@ -250,41 +144,79 @@ def test_error_of_reading_comes_to_the_caller(capfd, loader):
     assert capfd.readouterr().err == ""
 
 
+# --- which loader it is
+
+
+def examples(num_bytes: int) -> Examples:
+    features = np.zeros((10, num_bytes // 10), np.uint8)
+    return Examples(features, np.zeros(10, np.int32), ["a"], [*"0123456789"])
+
+
 @pytest.mark.parametrize(
-    ("is_resident", "example_bytes", "num", "limit", "expected"),
+    ("loader", "has_tensorflow", "num_bytes", "processes", "expected"),
     [
-        (False, 2**10, 10**6, math.inf, 2**23 / 2**10 / 4),
-        (True, 2**10, 10**6, math.inf, 2**26 / 2**10 / 4),
-        (False, 2**10, 10**6, 100, 100),
-        (True, 2**10, 10**6, 1, 1),
-        (False, 2**30, 10**6, 100, 1),
-        (False, 3, 10, math.inf, 3),
-        (False, 3, 10, 2, 2),
-        (True, 3, 1, math.inf, 1),
-    ],
-    ids=[
-        *("megabytes", "more_on_devices", "limit", "limit_1", "large_examples"),
-        *("small_epoch", "limit_of_small", "one_example"),
+        ("auto", True, 1000, 1, ("memory", True)),
+        ("auto", True, 1010, 1, ("tfdata", False)),
+        ("auto", True, 1000, 2, ("tfdata", False)),
+        ("auto", False, 2000, 1, ("memory", True)),
+        ("auto", False, 2010, 1, ("memory", False)),
+        ("memory", True, 2000, 1, ("memory", True)),
+        ("memory", True, 2010, 1, ("memory", False)),
+        ("memory", True, 10, 2, ("memory", False)),
+        ("tfdata", True, 10, 1, ("tfdata", False)),
     ],
 )
-def test_updates_per_call(is_resident, example_bytes, num, limit, expected):
-    features = np.broadcast_to(np.uint8(0), (num, example_bytes))
-    examples = make_examples()._replace(features=features)
-    source = make_source(num, examples=examples)
-    assert updates_per_call(is_resident, source, limit) == expected
+def test_features_that_fit_stay_on_the_device(
+    monkeypatch, loader, has_tensorflow, num_bytes, processes, expected
+):
+    """`auto` in a quarter of its memory, without TensorFlow and `memory` in half."""
+    monkeypatch.setattr(memory, "capacity", lambda device, num_local: 4000)
+    monkeypatch.setattr(memory, "has_tensorflow", lambda: has_tensorflow)
+    monkeypatch.setattr(memory, "check_tensorflow", lambda: None)
+    monkeypatch.setattr(memory.jax, "process_count", lambda: processes)
+    found = choose_loader(RunOptions(loader=loader), examples(num_bytes))
+    assert found == expected
 
 
+def test_features_that_do_not_fit_give_the_same_vectors(monkeypatch):
+    x = np.random.default_rng(0).normal(size=(40, 6)).astype(np.float32)
+    options = {"loader": "memory", "model": "encoder", "epochs": 2, "layers": (6, 4, 2)}
+    config = make_config(options)
+    data = Examples(x, np.arange(40, dtype=np.int32) % 2, ["a", "b"], ["k"] * 40)
+    found = []
+    for room in (1 << 40, 1000):
+        with monkeypatch.context() as patch:
+            patch.setattr(memory, "capacity", lambda device, num_local: room)  # noqa: B023
+            patch.setattr(memory, "has_tensorflow", lambda: False)
+            training = EncoderTrainer(plan(TrainingInputs(config, data, range(2))))
+        found.append(run_epochs(training, training.initial_state()).state.params)
+    assert jax.tree.all(jax.tree.map(np.array_equal, *found))
+
+
+@pytest.mark.row("F19")
 @pytest.mark.parametrize(
-    ("num", "fraction", "num_train"),
-    [(10, 0.0, 10), (10, 0.2, 8), (7, 0.3, 5), (3, 0.1, 3), (2, 0.99, 0), (1, 0.0, 1)],
+    ("has_tensorflow", "advice"),
+    [(True, "give --loader tfdata, a smaller network"), (False, "give a smaller net")],
 )
-def test_split_holds_out_the_last_examples(num, fraction, num_train):
-    train, held = split_validation(num, fraction)
-    assert train.tolist() == list(range(num_train))
-    assert held.tolist() == list(range(num_train, num))
-    assert train.dtype == held.dtype == np.int64
+def test_tfdata_is_advised_only_with_tensorflow(monkeypatch, has_tensorflow, advice):
+    monkeypatch.setattr(memory, "has_tensorflow", lambda: has_tensorflow)
+    monkeypatch.setattr(
+        "embedder.encoders.plan.capacity", lambda device, num_local: 1000
+    )
+    with pytest.raises(InputError, match=f"The training needs .*: {advice}"):
+        make_training("mlp")
 
 
-def test_memory_needs_no_tensorflow(monkeypatch):
-    monkeypatch.setattr("embedder.encoders.batches.import_tensorflow", None)
-    assert parts("memory", make_source())
+def test_training_a_small_encoder_imports_no_tensorflow(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(0).integers(0, 256, (40, 4, 3), np.uint8)
+    np.savez("images.npz", X=x, y=np.arange(40) % 2)
+    program = (
+        "import sys; from embedder.cli.main import main; code = main(sys.argv[1:]);"
+    )
+    program += "print(code, 'tensorflow' in sys.modules)"
+    train = "train images.npz --model encoder --workdir run --verbose"
+    done = run_python("-c", program, *train.split())
+    assert done.stdout.split()[-2:] == ["0", "False"], done.stderr
+    line = "loader: memory, features of 0.0 MiB stay on the devices"
+    assert line in done.stderr.splitlines()

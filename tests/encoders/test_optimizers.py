@@ -9,11 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from embedder.config import Config
+from embedder.config.encoder_options import EncoderOptions
+from embedder.config.run_options import RunOptions
 from embedder.encoders.networks.conv_small import ConvSmall
-from embedder.encoders.networks.encoder import make_encoder
-from embedder.encoders.optimizers import Schedule, learning_rate, make_optimizer
-from embedder.encoders.options import EncoderOptions
-from embedder.errors import InputError
+from embedder.encoders.networks.encoder import Encoder
+from embedder.encoders.optimizers import Schedule, make_optimizer
 
 UPDATES, EPOCH = 40, 10
 FORMULAS: dict[str, Callable[[float], float]] = {
@@ -34,7 +35,7 @@ def expected_share(kind: str, warmup: int, count: int) -> float:
 
 def schedule(kind: str = "constant", warmup: str = "0") -> Schedule:
     options = EncoderOptions(rate_schedule=kind, warmup=warmup)
-    return Schedule(options, UPDATES, EPOCH)
+    return Schedule.of(options, UPDATES, EPOCH)
 
 
 def shares_of(given: Schedule) -> list[float]:
@@ -70,7 +71,7 @@ def test_the_share_of_the_rate_at_each_update(kind, warmup):
 def test_steps_are_where_they_are_given(arguments, desired):
     """Boundaries are epochs of 10 updates, also after a warm-up."""
     options = EncoderOptions(rate_schedule="step", schedule_args=arguments)
-    found = Schedule(options, UPDATES, EPOCH)
+    found = Schedule.of(options, UPDATES, EPOCH)
     with jax.enable_x64(True):
         shares = shares_of(found)
     np.testing.assert_allclose(shares, desired, rtol=1e-12)
@@ -78,36 +79,18 @@ def test_steps_are_where_they_are_given(arguments, desired):
     if any("boundaries" in each for each in arguments):
         warm = dataclasses.replace(options, warmup="5")
         with jax.enable_x64(True):
-            shares = shares_of(Schedule(warm, UPDATES, EPOCH))
+            shares = shares_of(Schedule.of(warm, UPDATES, EPOCH))
         rising = [0.2, 0.4, 0.6, 0.8, 1.0]
         np.testing.assert_allclose(shares, rising + desired[5:], rtol=1e-12)
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        *("boundaries=", "boundaries=3,2", "boundaries=0,2", "boundaries=2,2"),
-        *("boundaries=nan", "boundaries=inf", "boundaries=a", "factor=0", "factor=1"),
-        *("factor=nan", "factor=.1,.2", "factor", "steps=3"),
-    ],
-)
-def test_steps_that_cannot_be_are_refused(given):
-    with pytest.raises(InputError, match="`schedule_args` must be .* got") as error:
-        EncoderOptions(rate_schedule="step", schedule_args=(given,))
-    assert repr(given) in str(error.value)
-
-
-def test_steps_of_another_schedule_are_refused():
-    with pytest.raises(InputError, match="applies only to .* step, got factor=0.2"):
-        EncoderOptions(rate_schedule="cosine", schedule_args=("factor=0.2",))
-
-
 def changes(options: EncoderOptions, name: str, steps: int, params, gradients):
     """How the parameters change at each of `steps` updates with equal gradients."""
-    plan = Schedule(options, UPDATES, EPOCH)
-    rate = learning_rate(options, name)
+    run = RunOptions(model="encoder", optimizer=name)
+    config = Config(run=run, family=options)
+    plan = Schedule.of(options, UPDATES, EPOCH)
     with jax.enable_x64(True):
-        optimizer = make_optimizer(name, rate, {}, options, plan)
+        optimizer = make_optimizer(config, plan).rule()
         state, found = optimizer.init(params), []
         for _ in range(steps):
             deltas, state = optimizer.update(gradients, state, params)
@@ -132,7 +115,7 @@ def test_updates_follow_the_schedule(kind):
 def test_only_weights_decay(name):
     """With gradients of 0; not biases, nor scales and offsets of norms."""
     network = ConvSmall(example_shape=(8, 8), num_classes=3, width=2, size=4)
-    params = make_encoder(network, dtype="float64", seed=1).init().params
+    params = Encoder(network, dtype="float64", seed=1).init().params
     params = jax.tree.map(lambda x: x + 0.5, params)
     zeros = jax.tree.map(np.zeros_like, params)
     options = EncoderOptions(weight_decay=0.1, learning_rate=0.2)

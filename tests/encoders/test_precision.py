@@ -1,15 +1,23 @@
-"""Arithmetic in bfloat16, activations that are computed again, and how many operations
-a network has."""
+"""Arithmetic in bfloat16, activations: their memory, and computing them again, and how
+many operations a network has."""
+
+import re
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from embedder import FeatureEncoder
+from embedder.base.limits import Limit
+from embedder.cli.main import main
+from embedder.config.encoder_options import EncoderOptions
 from embedder.encoders.networks.encoder import num_operations
 from embedder.encoders.networks.mlp import MLP
-from embedder.encoders.networks.network import Network
 from embedder.encoders.networks.registry import network_for
-from embedder.encoders.options import EncoderOptions
+from embedder.errors import InputError
+from embedder.training.memory import peak_bytes
+from tests.commands import error_line
 from tests.encoders.image_cases import (
     NETWORKS,
     largest_difference,
@@ -69,32 +77,20 @@ def test_bfloat16_learns_what_float32_does(network):
     np.testing.assert_allclose(half.position.losses, exact.position.losses, rtol=0.005)
 
 
-def image_network(name: str) -> Network:
-    return network_for(EncoderOptions(network=name), (28, 28), 10)
-
-
 def products(height: int, width: int, inputs: int, outputs: int) -> int:
     """Products of a convolution of 3 x 3, without those of the padding."""
     return (3 * height - 2) * (3 * width - 2) * inputs * outputs
 
 
-TOKENS, WIDTH = 50, 128  # of vit: 7 x 7 patches and the class token
 BY_HAND = {
     "mlp": (MLP((784, 128, 10)), 784 * 128 + 128 * 10),
     "conv-small": (
-        image_network("conv-small"),
+        network_for(EncoderOptions(network="conv-small"), (28, 28), 10),
         products(28, 28, 1, 32)
         + products(14, 14, 32, 64)
         + products(7, 7, 64, 128)
         + 3 * 3 * 128 * 128
         + 128 * 10,
-    ),
-    "vit": (
-        image_network("vit"),
-        49 * 16 * WIDTH
-        # Query, key, value and output; scores and their sums; two layers of the MLP.
-        + 6 * (TOKENS * WIDTH * (4 * WIDTH + 2 * TOKENS + 8 * WIDTH))
-        + WIDTH * 10,
     ),
 }
 """Networks, and their products of two numbers for one example."""
@@ -105,3 +101,64 @@ def test_operations_are_two_for_each_product(case):
     """And some for norms, sums and activations."""
     network, num = BY_HAND[case]
     assert 2 * num <= num_operations(network) < 1.05 * 2 * num
+
+
+# --- the memory of activations, which is estimated before a training begins
+
+X = jax.ShapeDtypeStruct((8, 4), np.float32)  # 128 bytes
+
+
+def chain(x):
+    return ((x * 2) + 1).sum()  # at the sum: one of 128, and its result
+
+
+def kept(x):
+    doubled = x * 2
+    return jnp.sin(jnp.cos(doubled)) * doubled  # `doubled` is held to the end
+
+
+def looped(x):
+    return jax.lax.scan(lambda carry, row: (carry + row, row * 2), x[0], x)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (chain, 128 + 128),
+        (kept, 3 * 128),
+        (lambda x: x, 0),
+        (jax.jit(kept), 3 * 128),
+        # x[0] by way of [1, 4]; results [4] and [8, 4], and two rows of a turn.
+        (looped, 16 + 16 + 128 + 32),
+    ],
+    ids=["chain", "kept", "nothing", "compiled", "loop"],
+)
+def test_values_are_held_from_their_first_to_their_last_use(function, expected):
+    assert peak_bytes(function, X) == expected
+
+
+def limited(monkeypatch, size: int) -> None:
+    for module in ("base.limits", "training.devices", "training.memory"):
+        name = f"embedder.{module}.memory_limit"
+        monkeypatch.setattr(name, lambda: Limit(size, "the test"))
+
+
+@pytest.mark.slow
+@pytest.mark.row("F19")
+def test_activations_that_do_not_fit_are_refused(tmp_path, monkeypatch, capsys):
+    images = np.zeros((4, 64, 64, 3), np.uint8)
+    np.savez(tmp_path / "images.npz", X=images, y=np.arange(4) % 2)
+    limited(monkeypatch, 300 * 2**20)
+    run = ["train", str(tmp_path / "images.npz"), "--model", "encoder"]
+    run += ["--loader", "memory", "--workdir", str(tmp_path / "run")]
+    assert main([*run, "--batch-size", "512"]) == 2
+    line = error_line(capsys)
+    assert re.search(r"The training needs 1\.\d GiB .* activations 1\.\d GiB\)", line)
+    assert "`batch_size`, or more `micro_batches`" in line
+    assert not (tmp_path / "run").exists()
+    assert main([*run, "--batch-size", "8", "--dry-run"]) == 0
+    assert "activations" in capsys.readouterr().out
+    encoder = FeatureEncoder(network="conv-small", batch_size=512)
+    message = "The training needs .*activations.*it has 300"
+    with pytest.raises(InputError, match=message):
+        encoder.fit(images, np.arange(4) % 2)

@@ -1,15 +1,24 @@
-"""Entropies, calibration and rejection, on cases with a known answer."""
+"""Entropies, calibration, rejection, intervals of scores, and means of vectors that
+differ by a rotation: by hand, and beside scikit-learn."""
 
 import math
 
 import numpy as np
 import pytest
+from scipy.linalg import orthogonal_procrustes
+from sklearn.dummy import DummyClassifier
+from sklearn.metrics import accuracy_score, log_loss
 
-from embedder.encoders.uncertainty import (
-    accuracy_by_rejection,
-    calibration_error,
+from embedder.cli.evaluate.encoder import evaluation_json, evaluation_lines
+from embedder.encoders.evaluation import make_evaluation
+from embedder.encoders.predictor import rotated_mean, rotations_to_first
+from embedder.metrics.intervals import mean_estimates, ratio_estimate
+from embedder.metrics.uncertainty import (
+    PERCENTS,
+    Predicted,
     entropy,
     join_splits,
+    kept_examples,
     log_likelihood,
     rejection,
     reliability,
@@ -23,34 +32,9 @@ def random_probabilities(*shape: int) -> np.ndarray:
     return RNG.dirichlet(np.ones(shape[-1]), size=shape[:-1])
 
 
-def predictions(confidence: np.ndarray, accuracy: np.ndarray):
-    """Of two classes: probabilities [n, 2] of class 0 first, and simulated labels."""
-    labels = (RNG.random(len(confidence)) >= accuracy).astype(np.int32)
-    return np.stack([confidence, 1 - confidence], axis=1), labels
-
-
-# --- entropies
-
-
 def test_entropy_of_known_distributions():
     rows = np.array([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25]])
     np.testing.assert_allclose(entropy(rows), [0, math.log(2), math.log(4)], rtol=1e-15)
-
-
-def test_identical_replicas_have_no_model_part():
-    one = random_probabilities(20, 5)
-    found = split_entropy([one, one, one])
-    np.testing.assert_allclose(found.model, 0, atol=1e-15)
-    np.testing.assert_allclose(found.data, entropy(one), rtol=1e-14)
-    np.testing.assert_allclose(found.probabilities, one, rtol=1e-15)
-
-
-def test_certain_replicas_that_disagree_have_no_data_part():
-    """Each of three is certain of another class."""
-    found = split_entropy(np.eye(3)[:, np.newaxis])
-    assert found.data.tolist() == [0]
-    np.testing.assert_allclose(found.model, math.log(3), rtol=1e-15)
-    np.testing.assert_allclose(found.probabilities, 1 / 3, rtol=1e-15)
 
 
 def test_parts_are_those_of_the_formula():
@@ -70,27 +54,11 @@ def test_parts_are_not_negative_and_give_the_total():
     assert (found.model > 0).all() and (found.model < math.log(7)).all()
 
 
-def test_an_iterator_of_float32_gives_float32_probabilities():
-    each = random_probabilities(3, 10, 4).astype(np.float32)
-    found = split_entropy(iter(each))
-    assert found.probabilities.dtype == np.float32
-    assert found.total.dtype == np.float64
-    np.testing.assert_array_equal(found.total, split_entropy(each).total)
-
-
-def test_no_replicas_are_refused():
-    with pytest.raises(ValueError, match="one replica or more, got none"):
-        split_entropy([])
-
-
 def test_splits_of_groups_are_joined():
     each = random_probabilities(3, 20, 4)
     groups = join_splits(split_entropy(each[:, i : i + 6]) for i in range(0, 20, 6))
     for found, desired in zip(groups, split_entropy(each), strict=True):
         np.testing.assert_array_equal(found, desired)
-
-
-# --- likelihood
 
 
 def test_likelihood_is_of_the_mean_probability():
@@ -106,41 +74,11 @@ def test_likelihood_is_finite_where_the_probability_rounds_to_0():
     assert log_likelihood(scores, np.array([0])).tolist() == [0]
 
 
-# --- calibration
-
-
-def test_calibrated_predictions_have_no_error():
-    confidence = RNG.uniform(0.5, 1, size=200_000)
-    assert calibration_error(*predictions(confidence, confidence)) < 0.01
-
-
-@pytest.mark.parametrize("gap", [0.1, 0.3, -0.2])
-def test_error_is_the_planted_gap(gap):
-    """Predictions are right less often than they say; more often if it is negative."""
-    confidence = RNG.uniform(0.7, 0.8, size=200_000)
-    found = calibration_error(*predictions(confidence, confidence - gap))
-    assert abs(found - abs(gap)) < 0.005
-
-
-def test_gaps_of_bins_do_not_cancel():
-    """One bin is right 0.2 more often than it says, another 0.2 less often."""
-    confidence = np.repeat([0.6, 0.8], 100_000)
-    accuracy = np.repeat([0.8, 0.6], 100_000)
-    found = predictions(confidence, accuracy)
-    assert abs(calibration_error(*found) - 0.2) < 0.005
-    assert calibration_error(*found, bins=1) < 0.005
-
-
 def test_bins_include_their_upper_bound():
     """Of three bins, 1/3 to 2/3 has 2/3: its error is 1/3 with 1 right, 2/3 with 0."""
-    p = np.array([[2 / 3, 1 / 3], [0.6, 0.4]])
     gap = (1 - 2 / 3) + (0 - 0.6)
-    found = calibration_error(p, np.array([0, 1]), bins=3)
-    np.testing.assert_allclose(found, abs(gap) / 2, rtol=1e-14)
-
-
-def test_certain_predictions_are_in_the_last_bin():
-    assert calibration_error(np.eye(3), np.array([0, 1, 0])) == pytest.approx(1 / 3)
+    found = reliability(np.array([2 / 3, 0.6]), np.array([True, False]), bins=3)
+    np.testing.assert_allclose(found.calibration_error, abs(gap) / 2, rtol=1e-14)
 
 
 def test_bins_have_sizes_and_means():
@@ -153,37 +91,155 @@ def test_bins_have_sizes_and_means():
     np.testing.assert_allclose(found.calibration_error, desired, rtol=1e-14)
 
 
-# --- rejection
-
-
 def test_rejection_of_known_examples():
     """Right, wrong, right, wrong with growing uncertainty in the order 2, 0, 3, 1."""
-    p = np.tile([0.9, 0.1], (4, 1))
-    found = accuracy_by_rejection(p, np.array([0, 1, 0, 1]), np.array([2, 4, 1, 3.0]))
+    found = rejection(np.array([True, False] * 2), np.array([2, 4, 1, 3.0]))
     np.testing.assert_allclose(found.rejected, [0, 0.25, 0.5, 0.75])
     np.testing.assert_allclose(found.accuracy, [0.5, 2 / 3, 1, 1])
 
 
-def test_an_uncertainty_without_meaning_rejects_at_random():
-    n = 100_000
-    p, labels = predictions(np.full(n, 0.8), np.full(n, 0.7))
-    found = accuracy_by_rejection(p, labels, RNG.random(n))
-    np.testing.assert_allclose(found.accuracy[: n // 2], 0.7, atol=0.01)
+# --- intervals of scores
 
 
-def test_total_entropy_of_calibrated_predictions_rejects_the_wrong_ones():
-    """The accuracy of those that remain is the mean of their confidence."""
-    confidence = RNG.uniform(0.5, 1, size=100_000)
-    p, labels = predictions(confidence, confidence)
-    found = accuracy_by_rejection(p, labels, entropy(p))
-    np.testing.assert_allclose(found.accuracy[[0, 50_000]], [0.75, 0.875], atol=0.01)
+def evaluation(probabilities: np.ndarray, labels: np.ndarray, seed: int = 0):
+    n = len(labels)
+    predicted = Predicted(
+        labels,
+        confidence=probabilities.max(axis=1),
+        is_correct=probabilities.argmax(axis=1) == labels,
+        log_likelihood=np.log(probabilities[np.arange(n), labels]),
+        entropy=entropy(probabilities),
+    )
+    return make_evaluation("examples", 1, predicted, seed)
 
 
-@pytest.mark.parametrize(
-    ("percent", "accuracy"), [(0, 2 / 5), (10, 2 / 5), (20, 2 / 4), (50, 2 / 3)]
-)
-def test_a_percentage_is_of_whole_examples(percent, accuracy):
-    """Five examples: 50 % are two. The two most certain are right."""
-    is_correct = np.array([False, True, True, False, False])
-    found = rejection(is_correct, np.array([5, 1, 2, 3, 4]))
-    np.testing.assert_allclose(found.at(percent), accuracy)
+def random_predictions(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    labels = rng.choice(3, size=n, p=[0.6, 0.3, 0.1])
+    scores = rng.normal(size=(n, 3)) + 1.5 * np.eye(3)[labels]
+    found = np.exp(scores)
+    return found / found.sum(axis=1, keepdims=True), labels
+
+
+def test_scores_and_constant_predictions_by_hand():
+    """Labels 0 0 0 1 with the probabilities .9, .6, .3 and .8 for them: one is wrong.
+    Classes have 3/4 and 1/4. In 15 bins each prediction is alone in its own."""
+    probabilities = np.array([[0.9, 0.1], [0.6, 0.4], [0.3, 0.7], [0.2, 0.8]])
+    found = evaluation(probabilities, np.array([0, 0, 0, 1])).intervals
+    assert found.accuracy.value == found.most_frequent.value == 0.75
+    likelihood = -np.log([0.9, 0.6, 0.3, 0.8]).mean()
+    assert found.negative_log_likelihood.value == pytest.approx(likelihood)
+    prior = -(3 * np.log(0.75) + np.log(0.25)) / 4
+    assert found.frequencies.value == pytest.approx(prior)
+    error = (0.1 + 0.4 + 0.7 + 0.2) / 4
+    assert found.calibration_error.value == pytest.approx(error)
+    assert [x.value for x in found.rejection.values()] == [0.75, 0.75, 0.75, 1]
+    assert found.rejection[50][1:] == (1, 1)
+    assert 0 <= found.accuracy.lower < 0.75 < found.accuracy.upper <= 1
+
+
+def test_scores_are_those_of_scikit_learn():
+    probabilities, labels = random_predictions()
+    found = evaluation(probabilities, labels).intervals
+    predicted = probabilities.argmax(axis=1)
+    assert found.accuracy.value == pytest.approx(accuracy_score(labels, predicted))
+    loss = log_loss(labels, probabilities)
+    assert found.negative_log_likelihood.value == pytest.approx(loss)
+    constant = DummyClassifier(strategy="prior").fit(labels, labels)
+    assert found.most_frequent.value == pytest.approx(constant.score(labels, labels))
+    loss = log_loss(labels, constant.predict_proba(labels))
+    assert found.frequencies.value == pytest.approx(loss)
+
+
+def test_intervals_are_those_of_means_and_ratios():
+    """Of the same resamples; others by another seed."""
+    probabilities, labels = random_predictions()
+    made = evaluation(probabilities, labels, seed=3)
+    found = made.intervals
+    is_right = probabilities.argmax(axis=1) == labels
+    (expected,) = mean_estimates(is_right[:, np.newaxis].astype(float), seed=3)
+    np.testing.assert_allclose(found.accuracy, expected)
+    kept = kept_examples(entropy(probabilities), 20).astype(float)
+    expected = ratio_estimate(is_right * kept, kept, seed=3)
+    np.testing.assert_allclose(found.rejection[20], expected)
+    assert evaluation(probabilities, labels, seed=4).intervals != found
+    for percent in PERCENTS:
+        assert found.rejection[percent].value == made.rejection.at(percent)
+
+
+def test_equally_uncertain_examples_are_rejected_from_the_last():
+    uncertainty = np.array([0.5, 0.1, 0.5, 0.5])
+    kept = [kept_examples(uncertainty, x).tolist() for x in (0, 25, 74, 75)]
+    of_last = [True, True, True, False]
+    assert kept == [
+        [True] * 4,
+        of_last,
+        [True, True, False, False],
+        [False, True, False, False],
+    ]
+    curve = rejection(np.array([False, True, True, True]), uncertainty)
+    assert [curve.at(x) for x in (0, 25, 74, 75)] == [3 / 4, 2 / 3, 1 / 2, 1]
+
+
+def test_predictions_that_are_no_better_than_a_constant_one_are_told():
+    labels = np.array([0, 0, 0, 1])
+    bad = evaluation(np.array([[0.1, 0.9]] * 4), labels)
+    good = evaluation(np.eye(2)[labels] * 0.98 + 0.01, labels)
+    lines = ["the most frequent class is as accurate"]
+    lines.append("the frequencies of the classes are as likely")
+    assert evaluation_lines(bad, 0)[-2:] == lines
+    assert not {*lines} & {*evaluation_lines(good, 0)}
+    found = evaluation_json(good, 0)
+    assert found["intervals"]["accuracy"] == {"lower": 1, "upper": 1}
+    prior = found["baselines"]["frequencies of the classes"]
+    assert prior["negative_log_likelihood"]["value"] == pytest.approx(0.5623, abs=1e-4)
+
+
+# --- means of vectors
+
+VECTORS = RNG.normal(size=(50, 4))
+
+
+def random_rotation() -> np.ndarray:
+    return np.linalg.qr(RNG.normal(size=(4, 4)))[0]
+
+
+def test_rotated_copies_have_the_first_as_their_mean():
+    copies = np.stack([VECTORS, *(VECTORS @ random_rotation() for _ in range(5))])
+    assert np.abs(np.mean(copies, axis=0) - VECTORS).max() > 0.1
+    rotations = rotations_to_first([copies])
+    mean = rotated_mean(copies, rotations)
+    np.testing.assert_allclose(mean, VECTORS, atol=1e-13)
+    assert rotations.shape == (6, 4, 4)
+
+
+def test_rotations_are_those_of_scipy():
+    noisy = VECTORS @ random_rotation() + 0.1 * RNG.normal(size=VECTORS.shape)
+    _, found = rotations_to_first([np.stack([VECTORS, noisy])])
+    expected, _ = orthogonal_procrustes(noisy, VECTORS)
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_vectors_are_not_scaled():
+    copies = np.stack([VECTORS, 3 * VECTORS])
+    mean = rotated_mean(copies, rotations_to_first([copies]))
+    np.testing.assert_allclose(mean, 2 * VECTORS, rtol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_mean_is_of_each_example_alone(dtype):
+    copies = RNG.normal(size=(3, 50, 4)).astype(dtype)
+    rotations = rotations_to_first([copies])
+    mean = rotated_mean(copies, rotations)
+    assert mean.dtype == rotations.dtype == dtype
+    part = rotated_mean(copies[:, :2], rotations)
+    np.testing.assert_allclose(part, mean[:2], rtol=1e-5, atol=1e-6)
+
+
+def test_groups_of_examples_give_the_rotations_of_all():
+    copies = RNG.normal(size=(3, 50, 4))
+    groups = (copies[:, start : start + 7] for start in range(0, 50, 7))
+    found, whole = rotations_to_first(groups), rotations_to_first([copies])
+    np.testing.assert_allclose(found, whole, atol=1e-13)
+    np.testing.assert_array_equal(found[0], np.eye(4))
+    assert np.abs(rotations_to_first([copies[:, :7]]) - whole).max() > 0.1

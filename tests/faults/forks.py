@@ -26,12 +26,9 @@ class Forks(contextlib.AbstractContextManager["Forks"]):
     """Runs modules in processes that need not import the program."""
 
     def __init__(self) -> None:
-        self._server = subprocess.Popen(
-            [sys.executable, "-m", "tests.faults.forks"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+        command = [sys.executable, "-m", "tests.faults.forks"]
+        pipe = subprocess.PIPE
+        self._server = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
 
     def run(
         self, module: str, *arguments: Any, **variables: str
@@ -45,16 +42,11 @@ class Forks(contextlib.AbstractContextManager["Forks"]):
         assert stdin is not None and stdout is not None
         command = [module, *map(str, arguments)]
         with tempfile.TemporaryDirectory() as folder:
-            outputs = Path(folder, "out"), Path(folder, "err")
-            request = {
-                "command": command,
-                "folder": str(Path.cwd()),
-                "environment": os.environ | variables,
-                "outputs": [*map(str, outputs)],
-            }
+            outputs = [f"{folder}/out", f"{folder}/err"]
+            request = command, os.getcwd(), dict(os.environ | variables), outputs
             print(json.dumps(request), file=stdin, flush=True)
             code = int(stdout.readline())
-            texts = [path.read_text() for path in outputs]
+            texts = [Path(path).read_text() for path in outputs]
         return subprocess.CompletedProcess(command, code, *texts)
 
     def __exit__(self, *error: object) -> None:
@@ -63,14 +55,13 @@ class Forks(contextlib.AbstractContextManager["Forks"]):
 
 def serve() -> None:
     """Forks a process for each request, and prints its exit code when it has ended."""
-    import embedder.run.train
-    import embedder.verbs  # noqa: F401
+    import embedder.cli.verbs  # noqa: F401
 
     assert threading.active_count() == 1
     for line in sys.stdin:
         process = os.fork()
         if process == 0:
-            become(**json.loads(line))
+            become(*json.loads(line))
         _, status = os.waitpid(process, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
@@ -87,13 +78,8 @@ def become(
     os.environ.clear()
     os.environ.update(environment)
     module, *sys.argv[1:] = command
-    try:
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except BaseException:
-        sys.excepthook(*sys.exc_info())
-    finally:
-        sys.stderr.flush()
-        os._exit(1)  # a module that is done has ended the process
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    sys.exit(0)
 
 
 if __name__ == "__main__":

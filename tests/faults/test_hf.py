@@ -75,18 +75,16 @@ def hub(tmp_path, monkeypatch):
         text = b"a b c d a c e f\n" * 200
         server.files = {"/texts/a.txt": text, "/texts/more/b.txt": text[::-1]}
         server.files["/README.md"] = b"# Data"
-        for name, value in {
-            "HF_ENDPOINT": server.url,
-            "HF_HOME": str(tmp_path / "hub"),
-            "HF_HUB_DISABLE_TELEMETRY": "1",
-            "XDG_CACHE_HOME": str(tmp_path / "user"),
-        }.items():
+        folders = {"HF_HOME": "hub", "XDG_CACHE_HOME": "user"}
+        values = {name: str(tmp_path / folder) for name, folder in folders.items()}
+        values |= {"HF_ENDPOINT": server.url, "HF_HUB_DISABLE_TELEMETRY": "1"}
+        for name, value in values.items():
             monkeypatch.setenv(name, value)
         yield server
 
 
 def embedder(*arguments: str):
-    return run_python("-m", "embedder.cli", *arguments, env=os.environ)
+    return run_python("-m", "embedder.cli.main", *arguments, env=os.environ)
 
 
 @pytest.mark.slow
@@ -104,12 +102,7 @@ def test_a_data_set_trains_as_its_files_do(hub, name):
     assert files[0].read_bytes() == files[1].read_bytes()
     shutil.rmtree("texts")
     assert embedder("train", "--workdir", "remote").returncode == 0
-
-
-@pytest.mark.slow
-def test_a_missing_file_of_a_data_set_is_one_line(hub):
     done = embedder("train", "hf://datasets/me/data/none.txt", *FAST)
     assert done.returncode == 2
-    assert done.stderr.splitlines()[-1] == (
-        "embedder: hf://datasets/me/data/none.txt does not exist."
-    )
+    said = "embedder: hf://datasets/me/data/none.txt does not exist."
+    assert done.stderr.splitlines()[-1] == said

@@ -13,33 +13,29 @@ from pathlib import Path
 
 import pytest
 
-from embedder.cli import main
-from embedder.tables.estimator import EmbeddingTrainer
+from embedder import EmbeddingTrainer
+from embedder.cli.main import main
 from tests.commands import error_line
 
-FAST = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
-LONG = [*FAST, "--epochs", "100000", "--sample", "0"]
+COMMAND = ["train", "text.txt", "--workdir", "run", "--loader", "memory"]
+COMMAND += ["--vector-size", "4", "--min-count", "1"]
+LONG = [*COMMAND, "--epochs", "100000", "--sample", "0"]
 
 
 @pytest.fixture(autouse=True)
 def own_folder(tmp_path, monkeypatch):
+    """The model is there before `training` takes all the time of a core."""
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("a b c d a c\n" * 40)
-
-
-@pytest.fixture
-def model():
-    """A model file, which is there before `training` takes all the time of a core."""
     trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=0)
     trainer.fit([["a", "b"]]).save("model.npz")
 
 
 @pytest.fixture
-def training():
+def training(own_folder):
     """A process that trains in `run` until it is told to stop."""
-    command = [sys.executable, "-m", "embedder.cli", "train", "text.txt"]
     process = subprocess.Popen(
-        [*command, "--workdir", "run", *LONG],
+        [sys.executable, "-m", "embedder.cli.main", *LONG],
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -53,13 +49,12 @@ def training():
 
 
 @pytest.mark.row("F21")
-def test_a_second_run_is_refused_and_the_first_goes_on(model, training, capsys):
-    for options in ([], ["--overwrite"], ["--force-lock"]):
-        assert main(["train", "text.txt", "--workdir", "run", *LONG, *options]) == 2
+def test_a_second_run_is_refused_and_the_first_goes_on(training, capsys):
+    convert = ["convert", "model.npz", "run", "--overwrite"]
+    for command in (LONG, [*LONG, "--overwrite"], [*LONG, "--force-lock"], convert):
+        assert main(command) == 2
         message = f"run is in use by process {training.pid} of host "
         assert message in error_line(capsys)
-    assert main(["convert", "model.npz", "run", "--overwrite"]) == 2
-    assert message in error_line(capsys)
     training.send_signal(signal.SIGTERM)
     *_, last = training.communicate(timeout=60)[1].splitlines()
     assert training.returncode == 143 and "Stopped after" in last
@@ -77,50 +72,29 @@ def of_session(session: int) -> Iterator[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.row("F21")
-def test_the_lock_of_a_killed_run_is_taken_over_and_said(training, capsys):
-    training.send_signal(signal.SIGKILL)
-    training.wait()
-    assert Path("run/.lock").exists()
-    command = ["train", "text.txt", "--workdir", "run", *FAST, "--epochs", "1"]
-    assert main([*command, "--overwrite"]) == 0
-    said = capsys.readouterr().err
-    assert f"Process {training.pid}, which was writing to run, has ended" in said
-    assert not Path("run/.lock").exists()
-
-
-@pytest.mark.slow
 @pytest.mark.row("F29")
 def test_a_container_goes_on_under_another_host_name(training, capsys, monkeypatch):
     training.send_signal(signal.SIGKILL)
     training.wait()
     monkeypatch.setattr(socket, "gethostname", lambda: "started-again")
     mounts = "1 0 254:0 / / rw - ext4 /dev/vda rw\n"
-    Path("mounts").write_text(mounts)
     monkeypatch.setattr("embedder.disk.lock._MOUNTS", Path("mounts"))
-    command = ["train", "text.txt", "--workdir", "run", *FAST, "--epochs", "1"]
     Path("mounts").write_text(mounts.replace("ext4", "nfs4"))
-    assert main([*command, "--overwrite"]) == 2
+    assert main([*COMMAND, "--overwrite"]) == 2
     assert "--force-lock, or delete run/.lock." in error_line(capsys)
     Path("mounts").write_text(mounts)
-    assert main([*command, "--overwrite"]) == 0
+    assert main([*COMMAND, "--overwrite"]) == 0
     said = capsys.readouterr().err
     assert f"Process {training.pid}, which was writing to run, has ended" in said
     assert not Path("run/.lock").exists()
 
 
 @pytest.mark.row("F21", "F29")
-@pytest.mark.parametrize("verb", ["train", "convert"])
-def test_a_lock_of_another_host_is_left_alone_or_taken_over_by_force(
-    model, capsys, verb
-):
+@pytest.mark.parametrize("command", [COMMAND, ["convert", "model.npz", "run"]])
+def test_a_lock_of_another_host_is_left_alone_or_taken_over_by_force(capsys, command):
     Path("run").mkdir()
     owner = json.dumps({"pid": os.getpid(), "host": f"not-{socket.gethostname()}"})
     Path("run/.lock").write_text(owner)
-    command = {
-        "train": ["train", "text.txt", "--workdir", "run", *FAST],
-        "convert": ["convert", "model.npz", "run"],
-    }[verb]
     assert main(command) == 2
     message = "if that has ended, give --force-lock, or delete run/.lock."
     assert message in error_line(capsys)
@@ -131,16 +105,15 @@ def test_a_lock_of_another_host_is_left_alone_or_taken_over_by_force(
 
 @pytest.mark.row("F21")
 def test_a_finished_run_is_read_where_nothing_can_be_written(capsys, monkeypatch):
-    command = ["train", "text.txt", "--workdir", "run", *FAST]
-    assert main(command) == 0
+    assert main(COMMAND) == 0
 
     def hold_lock(path, force):
         raise OSError(30, "Read-only file system", str(path))
 
-    monkeypatch.setattr("embedder.run.workdir.hold_lock", hold_lock)
-    assert main(command) == 0
+    monkeypatch.setattr("embedder.disk.workdir.hold_lock", hold_lock)
+    assert main(COMMAND) == 0
     assert "run: finished before" in capsys.readouterr().out
-    assert main([*command, "--overwrite"]) == 3
+    assert main([*COMMAND, "--overwrite"]) == 3
     assert "run/.lock: Read-only file system." in error_line(capsys)
 
 

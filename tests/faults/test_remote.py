@@ -1,31 +1,37 @@
-"""Runs on remote data: a bucket of a real S3 server, web servers, standard input."""
+"""Remote data: a bucket of a real S3 server, web servers, runs at URLs."""
 
-import io
 import json
+import os
 import re
 import shutil
+import threading
 import time
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import polars as pl
 import pytest
-from PIL import Image
 
-from embedder import EmbeddingTrainer
-from embedder.cli import main
+from embedder.api.families import open_task
+from embedder.cli.main import main
+from embedder.config import Config
 from embedder.disk import copies, remote
 from embedder.errors import InputError
 from embedder.run import train
-from embedder.vectors.export import write_vectors
-from embedder.vectors.vectors import Vectors
+from embedder.training.hosts import processes
 from tests.commands import run_python
+from tests.refusals.rows import write_shared
 from tests.servers import Server, serving
 
 FAST = ("--loader", "memory", "--epochs", "1", "--vector-size", "4")
 FAST += ("--min-count", "1", "--block", "32")
-ENCODER = ("--model", "encoder", "--loader", "memory", "--epochs", "1")
+SESSIONS = ("--session", "session", "--item", "item", "--order", "order")
+ENCODER = ("--model", "encoder", "--loader", "memory", "--epochs", "3")
 TEXT = b"a b c d a c e f\n" * 200
+OTHER = TEXT[::-1].replace(b"\n", b" \n")
+A = "s3://data/texts/a.txt"
+OBJECTS = Path("user/embedder/remote/objects")
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +46,7 @@ def moto():
 
 
 @pytest.fixture
-def bucket(moto, monkeypatch, tmp_path):
+def bucket(moto, monkeypatch):
     """A server before moto's, which can inject faults; `put` adds objects."""
     import boto3
     import s3fs
@@ -58,9 +64,9 @@ def bucket(moto, monkeypatch, tmp_path):
         server.put = lambda name, data: client.put_object(
             Bucket="data", Key=name, Body=data
         )
-        server.put("texts/a.txt", TEXT)
-        server.put("texts/b.txt", TEXT[::-1].replace(b"\n", b" \n"))
-        server.put("texts/c.csv", b"x,y\n" * 40)
+        texts = {"a.txt": TEXT, "b.txt": OTHER, "c.csv": b"x,y\n" * 40}
+        for name, data in texts.items():
+            server.put(f"texts/{name}", data)
         yield server
         for each in client.list_objects_v2(Bucket="data")["Contents"]:
             client.delete_object(Bucket="data", Key=each["Key"])
@@ -72,6 +78,9 @@ def bucket(moto, monkeypatch, tmp_path):
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    Path("texts").mkdir()
+    Path("texts/a.txt").write_bytes(TEXT)
+    Path("texts/b.txt").write_bytes(OTHER)
 
 
 def last_line(capsys) -> str:
@@ -85,28 +94,27 @@ def corpus(run: str) -> dict:
     return json.loads(Path(run, "corpus.json").read_text())
 
 
+def vectors(run: str) -> bytes:
+    return Path(run, "vectors.safetensors").read_bytes()
+
+
 @pytest.mark.spread(1)
 @pytest.mark.parametrize(
-    ("url", "name", "files"),
+    ("name", "run", "files"),
     [
-        ("s3://data/texts/a.txt", "a", ["a.txt"]),
-        ("s3://data/texts/*.txt", "corpus", ["a.txt", "b.txt"]),
-        ("s3://data/texts", "texts", ["a.txt", "b.txt"]),
+        ("texts/a.txt", "a", ["a.txt"]),
+        ("texts/*.txt", "corpus", ["a.txt", "b.txt"]),
+        ("texts", "texts", ["a.txt", "b.txt"]),
     ],
 )
-def test_a_bucket_trains_as_its_files_do(bucket, url, name, files):
+def test_a_bucket_trains_as_its_files_do(bucket, name, run, files):
+    url = f"s3://data/{name}"
     assert main(["train", url, *FAST]) == 0
-    run = f"embedder-{name}"
-    assert [each["file"] for each in corpus(run)["manifest"]] == files
-    assert corpus(run)["source"] == url
-    for file in files:
-        Path("texts", file).parent.mkdir(exist_ok=True)
-        data = TEXT if file == "a.txt" else TEXT[::-1].replace(b"\n", b" \n")
-        Path("texts", file).write_bytes(data)
-    local = "texts" if url.endswith("texts") else url.removeprefix("s3://data/")
-    assert main(["train", local, *FAST, "--workdir", "local"]) == 0
-    vectors = [Path(each, "vectors.txt").read_bytes() for each in (run, "local")]
-    assert vectors[0] == vectors[1]
+    found = corpus(f"embedder-{run}")
+    assert [each["file"] for each in found["manifest"]] == files
+    assert found["source"] == url
+    assert main(["train", name, *FAST, "--workdir", "local"]) == 0
+    assert vectors(f"embedder-{run}") == vectors("local")
 
 
 def test_a_finished_run_is_recognised_without_its_copy(bucket, capsys):
@@ -125,47 +133,31 @@ def test_a_finished_run_is_recognised_without_its_copy(bucket, capsys):
     assert "another corpus" in last_line(capsys)
 
 
-@pytest.mark.slow
-def test_copies_are_in_the_cache_that_is_given(bucket):
-    command = ["train", "s3://data/texts/a.txt", *FAST, "--workdir", "run"]
-    assert main([*command, "--cache", "shared"]) == 0
-    assert len([*Path("shared/remote/objects").iterdir()]) == 1
-    assert not Path("user/embedder/remote").exists()
-
-
 @pytest.mark.row("F41")
 @pytest.mark.parametrize("fault", ["503", "cut", "slow"])
 def test_faults_of_a_bucket_are_tried_again(bucket, capsys, fault):
     bucket.faults = ["", fault, fault]
-    assert main(["train", "s3://data/texts/a.txt", *FAST]) == 0
+    assert main(["train", A, *FAST]) == 0
     lines = [x for x in capsys.readouterr().err.splitlines() if "tried again" in x]
     assert len(lines) == (0 if fault == "slow" else 2)
-    assert all("s3://data/texts/a.txt: " in line for line in lines)
+    assert all(f"{A}: " in line for line in lines)
 
 
-@pytest.mark.row("B19")
-def test_an_object_of_a_bucket_that_changes_is_refused(bucket, capsys):
+@pytest.mark.row("B19", "B29")
+def test_an_object_that_changes_or_is_missing_is_one_line(bucket, capsys):
     bucket.faults = ["", lambda: bucket.put("texts/a.txt", TEXT[::-1])]
-    assert main(["train", "s3://data/texts/a.txt", *FAST]) == 2
-    line = last_line(capsys)
-    assert "s3://data/texts/a.txt: a.txt changed while it was read" in line
-    assert [*Path("user/embedder/remote/objects").iterdir()] == []
-
-
-@pytest.mark.row("B29")
-@pytest.mark.parametrize(
-    "url", ["s3://data/none.txt", "s3://none/a.txt", "s3://data/none/*.txt"]
-)
-def test_a_missing_object_of_a_bucket_is_one_line(bucket, capsys, url):
-    assert main(["train", url, *FAST]) == 2
-    found = last_line(capsys)
-    assert re.search(rf"{re.escape(url)} (does not exist|matches no file)\.", found)
+    assert main(["train", A, *FAST]) == 2
+    assert f"{A}: a.txt changed while it was read" in last_line(capsys)
+    assert [*OBJECTS.iterdir()] == []
+    for url in ("s3://data/none.txt", "s3://none/a.txt", "s3://data/none/*.txt"):
+        assert main(["train", url, *FAST]) == 2
+        said = rf"{re.escape(url)} (does not exist|matches no file)\."
+        assert re.search(said, last_line(capsys))
 
 
 @pytest.mark.slow
 def test_a_run_starts_from_a_run_in_a_bucket(bucket, capsys):
-    Path("first.txt").write_bytes(TEXT)
-    assert main(["train", "first.txt", *FAST, "--workdir", "first"]) == 0
+    assert main(["train", "texts/a.txt", *FAST, "--workdir", "first"]) == 0
     for path in Path("first").rglob("*"):
         if path.is_file():
             bucket.put(str(path), path.read_bytes())
@@ -180,212 +172,119 @@ def test_a_run_starts_from_a_run_in_a_bucket(bucket, capsys):
     assert main([*command, *other, "--vector-size", "4", "--epochs", "1"]) == 0
 
 
-@pytest.mark.slow
-def test_a_run_starts_from_the_checkpoint_of_an_unfinished_run_in_a_bucket(
-    bucket, stopped
-):
-    Path("first.txt").write_bytes(TEXT)
-    options = [*FAST, "--workdir", "first", "--blocks-per-update", "1"]
-    stopped("first.txt", *options, "--epochs", "3")
-    for path in Path("first").rglob("*"):
-        if path.is_file():
-            bucket.put(str(path), path.read_bytes())
-    command = ["train", "s3://data/texts/a.txt", "--resume", "s3://data/first"]
-    assert main([*command, "--workdir", "second"]) == 0
-
-
-@pytest.mark.slow
-def test_an_encoder_trains_on_images_in_a_bucket(bucket):
-    rng = np.random.default_rng(0)
-    for name in ("a/0", "a/1", "b/0", "b/1"):
-        Path("photos", name).parent.mkdir(parents=True, exist_ok=True)
-        image = Image.fromarray(rng.integers(0, 256, (4, 4, 3), dtype=np.uint8))
-        image.save(f"photos/{name}.png")
-        bucket.put(f"photos/{name}.png", Path(f"photos/{name}.png").read_bytes())
-    assert main(["train", "s3://data/photos", *ENCODER, "--workdir", "remote"]) == 0
-    assert main(["train", "photos", *ENCODER, "--workdir", "local"]) == 0
-    files = [
-        Path(run, "vectors.safetensors").read_bytes() for run in ("remote", "local")
-    ]
-    assert files[0] == files[1]
-
-
-@pytest.mark.slow
-def test_a_trainer_fits_a_url(bucket):
-    trainer = EmbeddingTrainer(vector_size=4, min_count=1)
-    trainer.fit("s3://data/texts/a.txt")
-    assert sorted(trainer.index_to_key) == [*"abcdef"]
-
-
-@pytest.mark.slow
-def test_the_labels_of_an_idx_file_come_with_it(bucket):
-    images, labels = (bytes([0, 0, 8, n]) for n in (3, 1))
-    rng = np.random.default_rng(0)
-    images += np.array([8, 4, 4], ">u4").tobytes() + rng.bytes(8 * 16)
-    labels += np.array([8], ">u4").tobytes() + bytes([0, 1] * 4)
-    bucket.put("digits/train-images-idx3-ubyte", images)
-    bucket.put("digits/train-labels-idx1-ubyte", labels)
-    for name in ("digits", "digits/train-images-idx3-ubyte"):
-        command = ["train", f"s3://data/{name}", *ENCODER, "--overwrite"]
-        assert main([*command, "--workdir", "run"]) == 0
-        files = [each["file"] for each in corpus("run")["manifest"]]
-        assert files == ["train-images-idx3-ubyte", "train-labels-idx1-ubyte"]
-
-
-@pytest.mark.row("B30")
-def test_files_of_a_run_have_no_secret(bucket, capsys):
-    with serving(Server()) as server:
-        server.files["/a.txt"] = TEXT
-        url = server.url.replace("//", "//user:hunter2@") + "/a.txt?sig=hunter3"
-        assert main(["train", url, *FAST, "--workdir", "run"]) == 0
-        shown = server.url.replace("//", "//***@") + "/a.txt?***"
-        assert corpus("run")["source"] == shown
-        shown_by_program = capsys.readouterr()
-        assert "hunter" not in shown_by_program.out + shown_by_program.err
-        paths = [path for path in Path().rglob("*") if path.is_file()]
-        assert paths and not [p for p in paths if b"hunter" in p.read_bytes()]
-        assert main(["train", "--workdir", "run"]) == 2
-        assert "had credentials or a query, which are not stored" in last_line(capsys)
-        assert main(["train", url, *FAST, "--workdir", "run"]) == 0
-
-
-@pytest.mark.slow
-@pytest.mark.row("B30")
-def test_an_evaluation_on_a_url_shows_no_secret(capsys):
-    rng = np.random.default_rng(0)
-    np.savez("small.npz", X=rng.random((8, 3)), y=[0, 1] * 4)
-    np.savez("other.npz", X=rng.random((8, 4)), y=[0, 1] * 4)
-    assert main(["train", "small.npz", *ENCODER, "--workdir", "run"]) == 0
-    with serving(Server()) as server:
-        for name in ("small", "other"):
-            server.files[f"/{name}.npz"] = Path(f"{name}.npz").read_bytes()
-        url = server.url.replace("//", "//user:hunter2@") + "/{}.npz?sig=hunter3"
-        assert main(["evaluate", "run", "--examples", url.format("small")]) == 0
-        assert main(["evaluate", "run", "--examples", url.format("other")]) == 2
-    shown = capsys.readouterr()
-    assert "/other.npz?*** must have features float64[3]" in shown.err
-    assert "hunter" not in shown.out + shown.err
-
-
-@pytest.mark.spread(1)
 @pytest.mark.row("B30", "B36")
-@pytest.mark.parametrize("verb", ["train", "sweep"])
-def test_a_start_at_a_url_shows_no_secret_and_is_needed_once(capsys, verb):
-    words = [*{*TEXT.decode().split()}][:3]
-    write_vectors(Vectors(words, np.ones((3, 4), np.float32)), "start.txt")
-    Path("keys.txt").write_text("\n".join(words))
-    Path("a.txt").write_bytes(TEXT)
-    options = [*FAST, "--vector-size", "4", "--workdir", "run"]
+@pytest.mark.parametrize(
+    "verb", ["train", pytest.param("sweep", marks=pytest.mark.slow)]
+)
+def test_no_secret_of_a_url_is_shown_or_kept(capsys, verb):
+    """Of a corpus, of examples, and of a start, which is needed once."""
+    Path("start.txt").write_text("3 4\na 1 2 3 4\nb 1 1 1 1\nc 0 1 0 1\n")
     Path("space.toml").write_text("alpha = [0.01, 0.02]\n")
-    command = [verb, *["space.toml"] * (verb == "sweep"), "a.txt", *options]
+    for name, size in (("small", 3), ("other", 4)):
+        np.savez(f"{name}.npz", X=np.eye(8, size), y=[0, 1] * 4)
+    assert main(["train", "small.npz", *ENCODER, "--workdir", "encoder"]) == 0
     with serving(Server()) as server:
-        for name in ("start.txt", "keys.txt"):
+        for name in ("texts/a.txt", "start.txt", "small.npz", "other.npz"):
             server.files[f"/{name}"] = Path(name).read_bytes()
-        url = server.url.replace("//", "//user:hunter2@") + "/{}.txt?sig=hunter3"
-        start = ["--init-from", url.format("start"), "--freeze", url.format("keys")]
-        assert main([*command, *start]) == 0
-    shown = capsys.readouterr()
-    assert "hunter" not in shown.out + shown.err
-    paths = [path for path in Path("run").rglob("*") if path.is_file()]
+
+        def secret(name: str) -> str:
+            return server.url.replace("//", "//user:hunter2@") + f"/{name}?sig=hunter3"
+
+        start = ["--init-from", secret("start.txt"), "--freeze", "known"]
+        command = [verb, *["space.toml"] * (verb == "sweep"), secret("texts/a.txt")]
+        command += [*FAST, "--workdir", "run", *start]
+        assert main(command) == 0
+        if verb == "train":
+            shown = server.url.replace("//", "//***@") + "/texts/a.txt?***"
+            assert corpus("run")["source"] == shown
+            assert main(["train", "--workdir", "run"]) == 2
+            said = capsys.readouterr().err
+            assert "had credentials or a query, which are not stored" in said
+            assert "start: 3 of" in said and "/start.txt?***" in said
+            assert main(command) == 0
+            evaluate = ["evaluate", "encoder", "--examples"]
+            assert main([*evaluate, secret("small.npz")]) == 0
+            assert main([*evaluate, secret("other.npz")]) == 2
+            shown = "".join(capsys.readouterr())
+            assert "/other.npz?*** must have features float64[3]" in shown
+            assert "hunter" not in said + shown
+    assert "hunter" not in "".join(capsys.readouterr())
+    paths = [path for path in Path().rglob("*") if path.is_file()]
     assert paths and not [p for p in paths if b"hunter" in p.read_bytes()]
+
+
+@pytest.mark.row("B30")
+@pytest.mark.parametrize("verb", ["train", "sweep"])
+def test_no_secret_of_the_start_of_an_encoder_is_shown_or_kept(capsys, verb):
+    np.savez("small.npz", X=np.eye(8, 3), y=[0, 1] * 4)
+    Path("space.toml").write_text("learning_rate = [0.01, 0.02]\n")
+    assert main(["train", "small.npz", *ENCODER, "--workdir", "encoder"]) == 0
+    with serving(Server()) as server:
+        server.files["/model.npz"] = Path("encoder/model.npz").read_bytes()
+        start = server.url.replace("//", "//user:hunter2@") + "/model.npz?sig=hunter3"
+        command = [verb, *["space.toml"] * (verb == "sweep"), "small.npz", *ENCODER]
+        command += ["--init-from", start, "--workdir", "run"]
+        assert main(command) == 0
+        assert main(command) == 0  # the same run
+    shown = server.url.replace("//", "//***@") + "/model.npz?***"
+    settings = "run/config.toml" if verb == "train" else "run/best.toml"
+    assert f'init_network = "{shown}"' in Path(settings).read_text()
     if verb == "train":
-        assert "start: 3 of" in shown.err and "/start.txt?***" in shown.err
-        assert main(["train", "--workdir", "run"]) == 0  # the server is away
-        assert "finished before" in capsys.readouterr().out
+        assert main(["train", "--workdir", "run"]) == 2
+        assert "had credentials or a query" in capsys.readouterr().err
+    assert "hunter" not in "".join(capsys.readouterr())
+    paths = [path for path in Path().rglob("*") if path.is_file()]
+    assert not [p for p in paths if b"hunter" in p.read_bytes()]
 
 
 KILLED = """
-import os, sys, threading
-from embedder.cli import main
+import os, sys, types
+from embedder.cli.main import main
 from embedder.disk import copies
 
 copies._PIECE_BYTES = 512
-count, write = int(sys.argv[1]), copies._write
+count = int(sys.argv[1])
 
-def write_and_die(*arguments):
+def sync_and_die(number):
     global count
-    write(*arguments)
+    os.fsync(number)
     count -= 1
     if not count:
         os.kill(os.getpid(), 9)
 
-copies._write = write_and_die
+copies.os = types.SimpleNamespace(**vars(os) | {"fsync": sync_and_die})
 main(sys.argv[2:])
 """
 
 
 @pytest.mark.slow
 @pytest.mark.row("F42")
-@pytest.mark.parametrize("pieces", [1, pytest.param(4, marks=pytest.mark.slow), 6])
+@pytest.mark.parametrize("pieces", [1, 4, 6])
 def test_a_killed_copy_is_taken_for_no_whole_one(bucket, pieces):
-    command = ["train", "s3://data/texts/a.txt", *FAST, "--workdir", "run"]
+    command = ["train", A, *FAST, "--workdir", "run"]
     killed = run_python("-c", KILLED, pieces, *command)
     assert killed.returncode == -9, killed.stderr
-    (part,) = Path("user/embedder/remote/objects").iterdir()
+    (part,) = OBJECTS.iterdir()
     assert part.suffix == ".part" and not Path("run").exists()
     bucket.gets.clear()
     assert main(command) == 0
     assert len(bucket.gets) == 8 - pieces  # the last piece is read again
-    (whole,) = Path("user/embedder/remote/objects").iterdir()
+    (whole,) = OBJECTS.iterdir()
     assert whole.read_bytes() == TEXT
 
 
 @pytest.mark.row("B24")
-def test_standard_input_trains_as_a_file_does(monkeypatch, capsys):
-    def train_on(data: bytes) -> int:
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
-        return main(["train", "-", *FAST])
-
-    assert train_on(TEXT) == 0
-    assert Path(corpus("embedder-stdin")["source"]).read_bytes() == TEXT
-    Path("text.txt").write_bytes(TEXT)
-    assert main(["train", "text.txt", *FAST]) == 0
-    files = [Path(f"embedder-{x}/vectors.txt").read_bytes() for x in ("stdin", "text")]
-    assert files[0] == files[1]
-    capsys.readouterr()
-    assert train_on(TEXT) == 0
-    assert main(["train", "--workdir", "embedder-stdin"]) == 0
-    assert capsys.readouterr().out.count("finished before") == 2
-    assert train_on(TEXT * 2) == 2
-    assert "another corpus" in last_line(capsys)
-
-
-@pytest.mark.row("B24")
 def test_several_processes_refuse_standard_input(monkeypatch):
-    monkeypatch.setattr("embedder.hosts.processes.num_processes", lambda: 2)
+    monkeypatch.setattr(processes, "num_processes", lambda: 2)
     with pytest.raises(InputError, match="Corpus - is standard input, which only one"):
-        train._source("-", None)
+        train._open(open_task, train.Command(Config(), None, "-"), train._Lock())
 
 
-@pytest.mark.row("B24")
-def test_a_sweep_and_a_trainer_refuse_standard_input(capsys):
-    Path("space.toml").write_text("window = [1, 2]")
-    assert main(["sweep", "space.toml", "-", *FAST]) == 2
-    message = "Corpus - must be a file on disk, not a stream"
-    assert message in last_line(capsys)
-    with pytest.raises(ValueError, match=message):
-        EmbeddingTrainer().fit("-")
-
-
-@pytest.mark.row("B24")
-def test_a_dry_run_does_not_read_standard_input(capsys):
-    assert main(["train", "-", "--dry-run"]) == 2
-    assert last_line(capsys) == (
-        "embedder: `dry_run` would read standard input, which can be read only once: "
-        "write it to a file, or leave --dry-run out."
-    )
-
-
-def test_two_processes_copy_an_object_once(bucket):
-    import threading
-
-    release = threading.Event()
+def test_two_at_once_copy_an_object_once(bucket):
+    release, found = threading.Event(), []
     bucket.faults = [release.wait]
-    url, found = "s3://data/texts/a.txt", []
-    threads = [
-        threading.Thread(target=lambda: found.append(copies.local_copy(url)))
-        for _ in range(2)
-    ]
+    copy = lambda: found.append(copies.local_copy(A))  # noqa: E731
+    threads = [threading.Thread(target=copy) for _ in range(2)]
     for thread in threads:
         thread.start()
     while not bucket.gets:
@@ -399,10 +298,7 @@ def test_two_processes_copy_an_object_once(bucket):
 
 SAVES = (*FAST, "--epochs", "3", "--save-every", "16", "--blocks-per-update", "1")
 MIRROR = "s3://data/runs/first"
-
-
-def vectors(run: str) -> bytes:
-    return Path(run, "vectors.safetensors").read_bytes()
+MIRRORED = ["--workdir", "run", "--mirror", MIRROR]
 
 
 @pytest.mark.slow
@@ -410,166 +306,52 @@ def vectors(run: str) -> bytes:
 @pytest.mark.parametrize("is_encoder", [False, True], ids=["tables", "encoder"])
 def test_a_run_goes_on_from_its_mirror_in_a_bucket(bucket, stopped, is_encoder):
     """While the bucket answers 503, cuts connections, and is slow."""
-    options = ["first.txt", *SAVES]
+    options = ["texts/a.txt", *SAVES]
     if is_encoder:
-        rng = np.random.default_rng(0)
-        np.savez("small.npz", X=rng.random((90, 3)), y=[0, 1, 2] * 30)
-        options = ["small.npz", *ENCODER, "--epochs", "3", "--batch-size", "8"]
-    Path("first.txt").write_bytes(TEXT)
+        x = np.random.default_rng(0).random((90, 3))
+        np.savez("small.npz", X=x, y=[0, 1, 2] * 30)
+        options = ["small.npz", *ENCODER, "--batch-size", "8"]
     bucket.put_faults = ["", "503", "", "cut", "", "cut", "503"]
-    stopped(*options, "--workdir", "run", "--mirror", MIRROR)
+    stopped(*options, *MIRRORED)
     assert bucket.put_faults == []
     shutil.rmtree("run")
     bucket.faults = ["", "cut", "", "503", "slow", "slow"]
-    command = ["train", *options, "--workdir", "run", "--mirror", MIRROR]
-    assert main(command) == 0
+    assert main(["train", *options, *MIRRORED]) == 0
     assert bucket.faults == []
     assert main(["train", *options, "--workdir", "whole"]) == 0
     assert vectors("run") == vectors("whole")
     more = ["--resume", MIRROR, "--workdir", "more"]
-    if not is_encoder:
-        assert main(["train", "first.txt", *FAST, *more]) == 0
+    assert is_encoder or main(["train", "texts/a.txt", *FAST, *more]) == 0
     shutil.rmtree("run")
-    assert main(command) == 0
+    assert main(["train", *options, *MIRRORED]) == 0
     assert vectors("run") == vectors("whole")
     assert main(["verify", "run"]) == 0
 
 
-@pytest.mark.row("F43")
-def test_a_bucket_that_is_away_for_long_leaves_the_mirror_behind(bucket, capsys):
-    Path("first.txt").write_bytes(TEXT)
+@pytest.mark.row("B34", "F43")
+def test_a_bucket_that_is_away_or_must_not_be_written_is_one_line(bucket, capsys):
     bucket.put_faults = ["", *["503"] * 1000]
-    command = ["train", "first.txt", *SAVES, "--workdir", "run", "--mirror", MIRROR]
-    assert main(command) == 3
+    assert main(["train", "texts/a.txt", *SAVES, *MIRRORED]) == 3  # away for long
     line = last_line(capsys)
     assert f"Mirror {MIRROR} is behind run: it has no checkpoint ({MIRROR} " in line
     assert "cannot be accessed after 3 attempts" in line
-    bucket.put_faults = []
-    assert main(command) == 0
-    shutil.rmtree("run")
-    assert main(command) == 0
-    assert main(["verify", "run"]) == 0
-
-
-@pytest.mark.row("B34")
-def test_a_bucket_that_must_not_be_written_is_one_line(bucket, capsys):
-    Path("first.txt").write_bytes(TEXT)
     bucket.put_faults = ["403"]
-    command = ["train", "first.txt", *FAST, "--workdir", "run", "--mirror"]
-    assert main([*command, MIRROR]) == 2
-    line = last_line(capsys)
-    assert f"{MIRROR} must not be accessed with the credentials of this" in line
-    assert main([*command, "s3://none/run"]) == 2
-    line = last_line(capsys)
-    assert "s3://none/run cannot be written: its bucket or folder does not" in line
-
-
-KILLED_COPY = """
-import os, sys
-from embedder.cli import main
-from embedder.disk import store
-
-count, put = int(sys.argv[1]), store.Store._put
-
-def put_and_die(*arguments):
-    global count
-    put(*arguments)
-    count -= 1
-    if not count:
-        os.kill(os.getpid(), 9)
-
-store.Store._put = put_and_die
-sys.exit(main(sys.argv[2:]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.row("F43")
-def test_a_machine_that_is_killed_again_and_again_loses_nothing(bucket):
-    """Each time on an empty folder, with the bucket alone."""
-    Path("first.txt").write_bytes(TEXT)
-    options = ["train", "first.txt", *SAVES, "--epochs", "12"]
-    assert main([*options, "--workdir", "whole"]) == 0
-    command = [*options, "--workdir", "run", "--mirror", MIRROR]
-    for at in (4, 16, 13, 2, 9):
-        process = run_python("-c", KILLED_COPY, at, *command)
-        assert process.returncode == -9, process.stderr
-        shutil.rmtree("run")
-    process = run_python("-c", KILLED_COPY, -1, *command)
-    assert process.returncode == 0, process.stderr
-    assert vectors("run") == vectors("whole")
-
-
-def write_tables() -> None:
-    """Sessions and edges in several formats, partitions, and names, in `data`."""
-    rng = np.random.default_rng(0)
-    for name in ("months/month=1/a.parquet", "months/month=2/a.parquet"):
-        Path("data", name).parent.mkdir(parents=True, exist_ok=True)
-        columns = {
-            "basket": np.sort(rng.integers(0, 40, 400)),
-            "item": rng.integers(0, 9, 400),
-        }
-        pl.DataFrame(columns).write_parquet(Path("data", name))
-    shutil.copy("data/months/month=1/a.parquet", "data/one.parquet")
-    shutil.copy("data/months/month=2/a.parquet", "data/two.parquet")
-    pl.DataFrame(columns).write_csv("data/baskets.csv")
-    ends = rng.integers(0, 20, (200, 2))
-    Path("data/edges.tsv").write_text("".join(f"{a}\t{b}\n" for a, b in ends))
-    names = {"item": range(9), "name": [f"thing {i}" for i in range(9)]}
-    pl.DataFrame(names).write_csv("data/names.csv")
-
-
-SESSIONS = ("--session", "basket", "--item", "item")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("baskets.csv", SESSIONS),
-        ("*.parquet", SESSIONS),
-        ("months", SESSIONS),
-        ("months/**/*.parquet", SESSIONS),
-        ("edges.tsv", ("--walks", "4", "--walk-length", "10")),
-    ],
-)
-def test_tables_and_graphs_in_a_bucket_train_as_their_files_do(bucket, name, options):
-    write_tables()
-    for path in Path("data").rglob("*.*"):
-        bucket.put(f"tables/{path.relative_to('data')}", path.read_bytes())
-    command = [*FAST, *options, "--workdir"]
-    assert main(["train", f"s3://data/tables/{name}", *command, "remote"]) == 0
-    assert main(["train", f"data/{name}", *command, "local"]) == 0
-    assert vectors("remote") == vectors("local")
-    found = [
-        [{**each, "mtime_ns": 0} for each in corpus(run)["manifest"]]
-        for run in ("remote", "local")
-    ]
-    assert found[0] == found[1]
-    assert main(["train", "--workdir", "remote"]) == 0
-
-
-def test_names_in_a_bucket_are_shown(bucket, capsys):
-    write_tables()
-    bucket.put("names.csv", Path("data/names.csv").read_bytes())
-    assert main(["train", "data/baskets.csv", *FAST, *SESSIONS]) == 0
-    command = ["neighbors", "embedder-baskets", "--names", "s3://data/names.csv"]
-    assert main([*command, "--name", "thing 3", "--topn", "1"]) == 0
-    assert "3 (thing 3)" in capsys.readouterr().out
+    command = ["train", "texts/a.txt", *FAST, "--workdir", "new", "--mirror"]
+    for mirror, said in (
+        (MIRROR, "must not be accessed with the credentials of this"),
+        ("s3://none/run", "cannot be written: its bucket or folder does not"),
+    ):
+        assert main([*command, mirror]) == 2
+        assert f"{mirror} {said}" in last_line(capsys)
 
 
 @pytest.mark.row("B40")
-def test_a_mirror_in_a_bucket_is_looked_up_when_its_run_is_finished(
-    bucket, stopped, capsys
-):
-    Path("first.txt").write_bytes(TEXT)
-    command = ["first.txt", *SAVES, "--epochs", "3", "--workdir", "run"]
-    command += ["--mirror", MIRROR]
-    stopped(*command)
+def test_a_mirror_is_looked_up_when_its_run_is_finished(bucket, stopped, capsys):
+    stopped("texts/a.txt", *SAVES, *MIRRORED)
     assert main(["neighbors", MIRROR, "a"]) == 2
-    line = last_line(capsys)
-    assert f"RUN {MIRROR} holds no finished run: {MIRROR}/vectors.saf" in line
-    assert main(["train", *command]) == 0
+    said = f"RUN {MIRROR} holds no finished run: {MIRROR}/vectors.saf"
+    assert said in last_line(capsys)
+    assert main(["train", "texts/a.txt", *SAVES, *MIRRORED]) == 0
     capsys.readouterr()
     bucket.gets.clear()
     assert main(["neighbors", MIRROR, "a"]) == 0
@@ -579,3 +361,214 @@ def test_a_mirror_in_a_bucket_is_looked_up_when_its_run_is_finished(
     assert names <= {"config.toml", "corpus.json", "vectors.safetensors"}
     assert main(["neighbors", "run", "a"]) == 0
     assert capsys.readouterr() == (out, "")
+
+
+# --- what runs were made of, and runs, at URLs
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A folder with data, and the runs of `write_shared`, and `sessions`."""
+    folder = tmp_path_factory.mktemp("runs")
+    write_shared(folder)
+    command = ["train", f"{folder}/baskets.parquet", *SESSIONS, *FAST, "--workdir"]
+    assert main([*command, f"{folder}/sessions"]) == 0
+    for part in "12":
+        path = folder / f"months/month={part}/a.parquet"
+        path.parent.mkdir(parents=True)
+        shutil.copy(folder / "baskets.parquet", path)
+    baskets = pl.read_parquet(folder / "baskets.parquet")
+    baskets.write_csv(folder / "baskets.csv")
+    np.save(folder / "new.npy", np.eye(3, 6, dtype=np.float32))
+    (folder / "pairs.tsv").write_text("w1\tw2\t1\nw3\tw4\t2\nw1\tw5\t3\n")
+    return folder
+
+
+@pytest.fixture
+def memory(trained, monkeypatch, capsys):
+    """The files, in the memory of this process, as memory://runs."""
+    fs = fsspec.filesystem("memory")
+    for path in trained.rglob("*"):
+        if path.is_file():
+            fs.pipe(f"/runs/{path.relative_to(trained)}", path.read_bytes())
+    for name in ("pairs.tsv", "new.npy", "examples.npz"):
+        shutil.copy(trained / name, name)
+    capsys.readouterr()
+    yield fs
+    fs.rm("/runs", recursive=True)
+
+
+RUN = "memory://runs"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("baskets.csv", SESSIONS),
+        ("months", SESSIONS),
+        ("months/**/*.parquet", SESSIONS),
+        ("edges.tsv", ("--walks", "4", "--walk-length", "10")),
+    ],
+)
+def test_tables_and_graphs_at_a_url_train_as_their_files_do(
+    memory, trained, name, options
+):
+    command = [*FAST, *options, "--workdir"]
+    assert main(["train", f"{RUN}/{name}", *command, "there"]) == 0
+    assert main(["train", f"{trained}/{name}", *command, "here"]) == 0
+    assert vectors("there") == vectors("here")
+    there, here = (
+        [{**each, "mtime_ns": 0} for each in corpus(run)["manifest"]]
+        for run in ("there", "here")
+    )
+    assert there == here
+    assert main(["train", "--workdir", "there"]) == 0
+
+
+def printed(capsys, *command: str) -> str:
+    assert main([*command]) == 0
+    return capsys.readouterr().out
+
+
+PRINTING = [  # verb, run, options, whether it needs the model
+    ("neighbors", "run/vectors.txt", ["w1"], False),
+    ("neighbors", "sessions", ["w1", "--json"], False),
+    ("neighbors", "sessions", ["--session", "w1", "w2"], True),
+    ("neighbors", "replicas", ["w1", "--stable"], False),
+    ("analogy", "run", ["w1", "w2", "w3"], False),
+    ("evaluate", "run", ["--pairs", "pairs.tsv"], False),
+    ("evaluate", "encoder", ["--examples", "examples.npz"], True),
+    ("embed", "encoder", ["new.npy"], True),
+]
+NEVER = {"vectors.txt", "vocab.parquet", "metrics.jsonl", "SHA256SUMS", "manifest.json"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("verb", "run", "options", "has_model"), PRINTING)
+def test_a_run_at_a_url_prints_what_it_prints_here(
+    memory, trained, capsys, verb, run, options, has_model
+):
+    expected = printed(capsys, verb, f"{trained}/{run}", *options)
+    assert printed(capsys, verb, f"{RUN}/{run}", *options) == expected
+    links = Path("user/embedder/remote").rglob("*")
+    names = {path.name for path in links if path.is_symlink()}
+    assert ("model.npz" in names) == has_model
+    assert names == {"vectors.txt"} or not names & NEVER
+    assert {"vectors.safetensors", "vectors.txt"} & names
+
+
+@pytest.mark.parametrize(
+    ("run", "options", "ending"),
+    [
+        ("run", [], "npz"),
+        ("replicas", ["--replicas"], "safetensors"),
+        ("sessions", [], "parquet"),
+        ("encoder", [], "safetensors"),
+    ],
+)
+def test_a_run_at_a_url_is_exported_as_here(memory, trained, run, options, ending):
+    for source, name in ((f"{trained}/{run}", "here"), (f"{RUN}/{run}", "there")):
+        assert main(["export", source, "--to", f"{name}.{ending}", *options]) == 0
+    assert Path(f"here.{ending}").read_bytes() == Path(f"there.{ending}").read_bytes()
+
+
+def test_a_local_url_is_its_path(memory, trained, capsys):
+    expected = printed(capsys, "neighbors", f"{trained}/run", "w1")
+    assert printed(capsys, "neighbors", f"file://{trained}/run", "w1") == expected
+    assert not Path("user").exists()
+    assert main(["neighbors", f"file://{trained}/none", "w1"]) == 2
+    assert f"RUN {trained}/none does not exist." in last_line(capsys)
+
+
+@pytest.mark.row("B40")
+def test_each_file_is_copied_once_for_all_verbs_until_it_changes(
+    memory, trained, capsys, monkeypatch
+):
+    """Without the server the last copies are used, those of the same verbs."""
+    read, copy = [], copies._copy
+
+    def counted(remote, found, *rest):
+        read.append(found.name)
+        return copy(remote, found, *rest)
+
+    monkeypatch.setattr(copies, "_copy", counted)
+    url = f"{RUN}/sessions"
+    first = printed(capsys, "neighbors", url, "w1")
+    read.clear()
+    printed(capsys, "neighbors", url, "w2")
+    assert read == []
+    printed(capsys, "neighbors", url, "--session", "w2")
+    assert read == ["model.npz"]
+    command = ["train", f"{trained}/baskets.parquet", *SESSIONS, *FAST, "--seed", "9"]
+    assert main([*command, "--alpha", "0.2", "--workdir", "other"]) == 0
+    for path in Path("other").glob("*.*"):
+        memory.pipe(f"/runs/sessions/{path.name}", path.read_bytes())
+    capsys.readouterr()
+    again = printed(capsys, "neighbors", url, "w1")
+    assert again == printed(capsys, "neighbors", "other", "w1") != first
+    in_session = printed(capsys, "neighbors", url, "--session", "w1")
+
+    def away(*arguments, **options):
+        raise remote.UnreachableError("The server is away.")
+
+    monkeypatch.setattr(remote.Remote, "listing", away)
+    assert printed(capsys, "neighbors", url, "w1") == again
+    assert printed(capsys, "neighbors", url, "--session", "w1") == in_session
+    links = Path("user/embedder/remote").glob("*.json")
+    has_model = {"model.npz" in json.loads(x.read_text())["links"] for x in links}
+    assert has_model == {False, True}
+
+
+@pytest.mark.row("B40")
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        (
+            f"neighbors {RUN}/half a",
+            f"RUN {RUN}/half holds no finished run: {RUN}/half",
+        ),
+        (f"analogy {RUN}/none a b c", f"{RUN}/none does not exist"),
+        (f"embed {RUN}/run new.npy", f"{RUN}/run/model.npz"),
+        (f"neighbors {RUN}/run W1", "did you mean 'w1'?"),
+        (f"neighbors {RUN}/text.txt a", f"{RUN}/text.txt"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_with_the_url(memory, capsys, command, message):
+    for name in ("config.toml", "corpus.json"):
+        memory.copy(f"/runs/run/{name}", f"/runs/half/{name}")
+    assert main(command.split()) == 2
+    line = last_line(capsys)
+    assert message in line and "user/embedder" not in line
+
+
+# --- gs://, by gcsfs and an emulator of its server
+
+
+@pytest.mark.slow
+def test_a_corpus_and_a_mirror_in_gs_are_as_local_ones(stopped, monkeypatch):
+    gcsfs = pytest.importorskip("gcsfs", reason="needs gcsfs")
+    emulator = pytest.importorskip(
+        "gcp_storage_emulator.server", reason="needs gcp-storage-emulator"
+    )
+    server = emulator.create_server(
+        "127.0.0.1", 0, in_memory=True, default_bucket="data"
+    )
+    server.start()
+    port = server._api._httpd.server_address[1]
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+    gcsfs.GCSFileSystem.clear_instance_cache()
+    try:
+        gcsfs.GCSFileSystem(token="anon").pipe_file("data/texts/a.txt", TEXT)
+        command = ["gs://data/texts/a.txt", *SAVES, "--workdir", "run"]
+        command += ["--mirror", "gs://data/runs/first"]
+        stopped(*command)
+        shutil.rmtree("run")
+        assert main(["train", *command]) == 0
+        os.utime("texts/a.txt", (0, 0))
+        assert main(["train", "texts/a.txt", *SAVES, "--workdir", "local"]) == 0
+        assert vectors("run") == vectors("local")
+        assert main(["train", "gs://data/none.txt", *FAST]) == 2
+    finally:
+        gcsfs.GCSFileSystem.clear_instance_cache()
+        server.stop()

@@ -5,20 +5,20 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from embedder.cli import main
-from embedder.tables import encode as encoding
-from embedder.tables.corpus import text_corpus
-from embedder.tables.encode import encode_cached
+from embedder.cli.main import main
+from embedder.data import encode as encoding
+from embedder.data.corpus import text_corpus
+from embedder.data.encode import encode_cached
 from tests.commands import run_python
 
 FAST = ["--loader", "memory", "--epochs", "1"]
-TABLES = ["text.txt", "--vector-size", "4", "--min-count", "1"]
-ENCODER = ["images", "--model", "encoder"]
+TABLES = ["train", "text.txt", "--vector-size", "4", "--min-count", "1", *FAST]
+ENCODER = ["train", "images", "--model", "encoder", *FAST]
 KILLED = """
 import os, sys
-from embedder.cli import main
-from embedder.tables import encode
-from embedder.encoders import images
+from embedder.cli.main import main
+from embedder.data import encode
+from embedder.data.examples import images
 
 def die(*arguments):
     print("dies", flush=True)
@@ -44,10 +44,9 @@ def parts(cache: str) -> list[Path]:
 
 @pytest.mark.spread(1)
 @pytest.mark.row("F30")
-@pytest.mark.parametrize("arguments", [TABLES, ENCODER], ids=["tables", "encoder"])
+@pytest.mark.parametrize("command", [TABLES, ENCODER], ids=["tables", "encoder"])
 @pytest.mark.parametrize("cache", ["cache", "one/cache"])
-def test_a_run_removes_what_a_killed_one_left_in_its_cache(capsys, arguments, cache):
-    command = ["train", *arguments, *FAST]
+def test_a_run_removes_what_a_killed_one_left_in_its_cache(capsys, command, cache):
     places = ["--workdir", "one", "--cache", cache]
     killed = run_python("-c", KILLED, *command, *places)
     assert (killed.returncode, killed.stdout) == (-9, "dies\n"), killed.stderr
@@ -68,9 +67,9 @@ def test_a_run_leaves_what_a_live_one_writes_in_its_cache(monkeypatch, workdir):
     def run_another(*arguments):
         monkeypatch.undo()
         monkeypatch.chdir(own)
-        command = ["train", *ENCODER, *FAST, "--workdir", workdir]
         seen.extend(parts("one/cache"))
-        assert main([*command, "--cache", "one/cache"]) == 0
+        places = ["--workdir", workdir, "--cache", "one/cache"]
+        assert main([*ENCODER, *places]) == 0
         assert parts("one/cache") == seen
         return write(*arguments)
 

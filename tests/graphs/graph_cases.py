@@ -3,7 +3,7 @@
 import networkx
 import numpy as np
 
-from embedder.graphs.csr import Edges, Graph, build_graph
+from embedder.data.graphs.csr import Edges, Graph, build_graph
 
 KARATE = networkx.karate_club_graph()
 """34 nodes, 78 edges; `weight` is an integer from 1 to 7."""

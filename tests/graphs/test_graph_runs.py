@@ -1,39 +1,48 @@
-"""Walks as the corpus of a run: cache, loaders, replicas, resuming, bad settings."""
+"""Walks as the corpus of a run: its columns, cache, loaders, bad settings."""
 
-import dataclasses
 import gzip
 import json
 from pathlib import Path
 
-import jax
 import networkx
 import numpy as np
+import polars as pl
 import pytest
 import scipy.sparse
 
 from embedder import EmbeddingTrainer, read_vectors
-from embedder.cli import main
-from embedder.config import Config, read_toml, resolve, with_options
+from embedder.cli.main import main
+from embedder.config import Config, read_toml, with_options
+from embedder.data import shards
+from embedder.data.blocks import BlockShape, Sampling, block_source
+from embedder.data.graph import Walks, encode_graph, open_graph, walks_over
+from embedder.data.graphs.edge_table import EdgeColumns
+from embedder.data.graphs.edges import find_columns
 from embedder.disk.digests import DIGESTS_FILE, files_in, write_digests
-from embedder.engine.compilation import avoid_slow_scatters
 from embedder.errors import InputError
-from embedder.tables import loader, shards
-from embedder.tables.blocks import BlockShape, block_source
-from embedder.tables.graph import Walks, encode_graph, open_graph, walks_over
-from embedder.tables.memory import memory_needed
-from embedder.tables.problem import TablesProblem
-from tests.commands import error_line
+from embedder.tokens.task import TokensTask
 from tests.graphs.graph_cases import KARATE, edges
 
 GRAPH = ("karate.tsv", "--walks", "4", "--walk-length", "20", "--vector-size", "5")
 GRAPH += ("--loader", "memory", "--workdir", "run", "--alpha", "0.01")
+TRAIN = ("train", "friends.tsv", *GRAPH[1:], "--walks", "200", "--epochs", "3")
+COLUMNS = {"source": "user", "target": "friend", "weight": "calls"}
+NAMED = [part for name, column in COLUMNS.items() for part in (f"--{name}", column)]
 
 
 @pytest.fixture(autouse=True)
 def in_folder(tmp_path, monkeypatch):
+    """With a graph without a header, and one with columns."""
     monkeypatch.chdir(tmp_path)
     ends = "".join(f"{a}\t{b}\n" for a, b in KARATE.edges())
     Path("karate.tsv").write_text(ends)
+    friends().write_csv("friends.tsv", separator="\t")
+
+
+def friends() -> pl.DataFrame:
+    ends = np.array([*KARATE.edges()])
+    calls = 1.0 + np.arange(len(ends)) % 3
+    return pl.DataFrame({"user": ends[:, 0], "friend": ends[:, 1], "calls": calls})
 
 
 def options(**changes):
@@ -45,10 +54,8 @@ def walks(**changes) -> Walks:
 
 
 def shard_lists(source: Walks, seed: int, epoch: int) -> list[list[int]]:
-    return [
-        source.shard(number, seed, epoch)[0].tolist()
-        for number in range(len(source.shard_tokens))
-    ]
+    count = len(source.shard_tokens)
+    return [source.shard(z, seed, epoch)[0].tolist() for z in range(count)]
 
 
 @pytest.fixture
@@ -64,27 +71,17 @@ def test_nodes_are_sorted_by_expected_visits():
     ranked = [degrees[int(name)] for name in source.vocabulary.tokens]
     assert ranked[:2] == [17, 16] and ranked[-1] == 1
     assert abs(counts.sum() - 4 * 34 * 20) <= 34 / 2  # rounded
+    assert source.memory["graph"] == 35 * 8 + 2 * 78 * 4
+    assert source.memory["building graph"] == 78 * 110
 
 
 def test_shards_have_all_walks_and_their_visits_are_expected(small_shards):
     source = walks(walks=400)
     assert source.shard_sequences.tolist() == [25] * 544
     assert source.num_tokens == source.raw_tokens == 400 * 34 * 20
-    found = np.concatenate([source.shard(z, 1, 0)[0] for z in range(544)])
-    visits = np.bincount(found, minlength=34)
+    visits = np.bincount(np.concatenate(shard_lists(source, 1, 0)), minlength=34)
     np.testing.assert_allclose(visits, source.vocabulary.counts, rtol=0.1)
     assert [len(part) for part in shard_lists(walks(walks=1), 1, 0)] == [500, 180]
-
-
-def test_repeats_of_nodes_in_blocks_by_hand():
-    """Walks around a directed circle of 8 nodes have each node once; those along one
-    edge have two nodes in turn."""
-    circle = networkx.cycle_graph(8, create_using=networkx.DiGraph)
-    source = walks_over(edges(circle), options(walk_length=8, directed=True))
-    assert [source.repeats(block) for block in (4, 8, 16, 32)] == [1, 1, 2, 4]
-    edge = walks_over(edges(networkx.Graph([(0, 1)])), options(walks=8))
-    assert [edge.repeats(block) for block in (2, 4, 64)] == [1, 2, 32]
-    assert edge.repeats(5) == (3**2 + 2**2) / 5
 
 
 @pytest.mark.parametrize(
@@ -110,217 +107,44 @@ def test_isolated_nodes_have_a_row_and_no_pair():
     assert np.bincount(ids)[3] == 4 == source.vocabulary.counts[3]
 
 
-def test_a_graph_is_cached_and_found_again(monkeypatch):
-    files = open_graph("karate.tsv", options())
-    first = encode_graph(files, options(), Path("cache"))
-    unread = files._replace(read=lambda: pytest.fail("it was read"))
-    again = encode_graph(unread, options(p=0.5, q=2, walks_fixed=True), Path("cache"))
-    assert again.content == first.content
-    assert again.vocabulary.tokens == first.vocabulary.tokens
-    assert again.building_bytes == 0 < first.building_bytes
-    assert encode_graph(files, options(), None).content == first.content
-    for changes in ({"directed": True}, {"walk_length": 9}, {"walks": 5}):
-        before = len([*Path("cache").iterdir()])
-        encode_graph(files, options(**changes), Path("cache"))
-        assert len([*Path("cache").iterdir()]) == before + 1
-
-
-@pytest.mark.row("F13", "B26")
-@pytest.mark.parametrize("name", ["neighbors.npy", "offsets.npy", "vocabulary.parquet"])
-def test_a_damaged_cache_is_refused(name):
-    files = open_graph("karate.tsv", options())
-    encode_graph(files, options(), Path("cache"))
-    (path,) = Path("cache").glob(f"*/{name}")
-    data = bytearray(path.read_bytes())
-    data[-5] ^= 1
-    path.write_bytes(data)
-    with pytest.raises(InputError, match=f"Cache file .*{name} is damaged"):
-        encode_graph(files, options(), Path("cache"))
-
-
-@pytest.mark.row("B19")
-def test_an_edge_list_that_grows_is_refused_and_not_cached():
-    files = open_graph("karate.tsv", options())
-    with open("karate.tsv", "a") as file:
-        file.write("1\t2\n")
-    with pytest.raises(InputError, match="karate.tsv changed while it was read"):
-        encode_graph(files, options(), Path("cache"))
-    assert not [*Path("cache").glob("*")]
-
-
 SHAPE = BlockShape(window=3, block=32, tile=16, noise=8, blocks_per_update=2)
 
 
-def source_of(given: Walks, seed: int = 1):
-    return block_source(
-        given, SHAPE, sample=1e-2, ns_exponent=0.75, seed=seed, epochs=range(3)
-    )
-
-
-def flat(updates) -> list:
-    return [x.tolist() for x in jax.tree.leaves(updates)]
-
-
-def superblocks(kind: str, source, epoch: int, workers: int = 2) -> list:
-    made = loader.epoch_superblocks(kind, source, epoch, size=16, workers=workers)
-    return [(flat(updates), num) for updates, num in made]
-
-
-@pytest.mark.slow
-def test_both_loaders_make_the_same_blocks_of_walks(small_shards):
-    avoid_slow_scatters()
-    source = source_of(walks())
-    assert superblocks("tfdata", source, 1) == superblocks("memory", source, 1)
-
-
-def test_blocks_depend_on_seed_and_epoch_and_on_no_thread(small_shards):
-    source = source_of(walks())
-    first = superblocks("memory", source, 0)
-    assert first == superblocks("memory", source, 0, workers=1)
-    assert first == superblocks("memory", source.with_seed(2).with_seed(1), 0)
-    for other in ((source, 1), (source.with_seed(2), 0)):
-        assert first != superblocks("memory", *other)
-    given = walks()
-    assert shard_lists(given, 1, 0) != shard_lists(given, 1, 1)
-    fixed = walks(walks_fixed=True)
-    assert shard_lists(fixed, 1, 0) == shard_lists(fixed, 1, 1)
+def source_of(given: Walks):
+    return block_source(given, SHAPE, Sampling(1e-2, 0.75), seed=1, epochs=range(3))
 
 
 def test_progress_rises_to_the_end_although_walks_end_early(small_shards):
     graph = networkx.DiGraph([*KARATE.edges()])  # most walks are short
     source = source_of(walks_over(edges(graph), options(walks=40, directed=True)))
-    progress = [
-        source.updates(epoch, index).progress
-        for epoch in range(3)
-        for index in range(len(source.encoded.shard_tokens))
-    ]
-    found = np.concatenate(progress)
+    count = len(source.encoded.shard_tokens)
+    found = np.concatenate(
+        [source.updates(e, z).progress for e in range(3) for z in range(count)]
+    )
     assert found[0] == 0 and (np.diff(found) > 0).all() and 0.9 < found[-1] < 1
 
 
 def test_a_run_writes_the_vectors_of_all_nodes(capsys):
-    assert main(["train", *GRAPH]) == 0
-    said = capsys.readouterr().err
-    assert "graph: 34 nodes, 78 edges; self loops, left out: 0;" in said
-    assert "nodes/s" in said
-    assert sorted(read_vectors(Path("run/vectors.safetensors")).keys, key=int) == [
-        str(node) for node in range(34)
-    ]
-    assert "min_count = 1\n" in Path("run/config.toml").read_text()
-    assert main(["train", *GRAPH]) == 0
-    assert "finished before" in capsys.readouterr().out
-
-
-def digest(folder: str) -> bytes:
-    return Path(folder, "vectors.safetensors").read_bytes()
-
-
-def test_a_stopped_run_of_walks_ends_as_a_whole_one(stopped):
-    arguments = [*GRAPH, "--walks", "200", "--p", "0.5", "--epochs", "3"]
-    assert main(["train", *arguments]) == 0
-    expected = digest("run")
-    arguments = ["stopped" if x == "run" else x for x in arguments]
-    stopped(*arguments)
-    assert main(["train", *arguments]) == 0
-    assert digest("stopped") == expected
-
-
-@pytest.mark.slow
-def test_replicas_have_the_walks_of_their_own_seeds():
-    assert main(["train", *GRAPH, "--replicas", "2", "--seed", "5"]) == 0
-    assert main(["train", *GRAPH, "--workdir", "one", "--seed", "6"]) == 0
-    from embedder.vectors.ensemble_files import read_ensemble
-
-    second = read_ensemble(Path("run/replicas.safetensors")).vectors[1]
-    expected = read_vectors(Path("one/vectors.safetensors")).matrix
-    np.testing.assert_array_equal(second, expected)
-
-
-def test_a_dry_run_counts_the_graph(capsys):
+    """A dry run counts the graph; a finished run is known to be so."""
     assert main(["train", *GRAPH, "--dry-run"]) == 0
     said = capsys.readouterr().out
     assert "graph: 34 nodes, unweighted, 156 neighbours in all; 136 walks" in said
     assert ", graph 0.0, building graph 0.0," in said
     assert not Path("run").exists()
-
-
-def test_memory_has_the_bytes_of_the_graph():
-    given = walks()
-    assert given.memory["graph"] == 35 * 8 + 2 * 78 * 4
-    assert given.memory["building graph"] == 78 * 110
-
-
-def test_building_counts_beyond_the_memory_of_what_comes_later():
-    """Tables take the memory of the building, of which libraries keep a quarter."""
-
-    def needed(building: int) -> dict[str, int]:
-        given = dataclasses.replace(walks(), building_bytes=building)
-        return memory_needed(resolve(Config(), 680), given, 4)
-
-    assert needed(100)["building graph"] == 25
-    assert sum(needed(10**12).values()) == 10**12
-
-
-@pytest.mark.row("B16")
-def test_another_graph_is_refused_when_a_run_resumes(stopped, capsys):
-    stopped(*GRAPH, "--walks", "200", "--epochs", "3")
-    Path("karate.tsv").write_text(Path("karate.tsv").read_text() + "0\t9\n")
-    assert main(["train", *GRAPH, "--walks", "200", "--epochs", "3"]) == 2
-    assert "another corpus" in error_line(capsys)
-
-
-BAD = {
-    "no graph": (["--walks", "1"], "`walks` needs a graph: give an edge list as the"),
-    "bootstrap": ([*GRAPH, "--bootstrap"], "`bootstrap` applies only to texts: walks"),
-    "min count": ([*GRAPH, "--min-count", "3"], "`min_count` applies only to texts"),
-    "errors": ([*GRAPH, "--unicode-errors", "replace"], "`unicode_errors` applies"),
-    "p": (
-        ["karate.tsv", "--p", "2"],
-        "`p` applies only to graphs, got 2.0",
-    ),
-    "fixed": (["karate.tsv", "--walks-fixed"], "`walks_fixed` applies only to graphs"),
-    "q": ([*GRAPH, "--q", "0"], "`q` must be a number from 1e-06 to 1000000.0, got 0"),
-    "nan": ([*GRAPH, "--p", "nan"], "`p` must be a number from 1e-06 to 1000000.0"),
-    "length": ([*GRAPH, "--walk-length", "1"], "`walk_length` must be an integer from"),
-    "walks": (["karate.tsv", "--walks", "-1"], "`walks` must be an integer >= 0, got"),
-    "missing": (["none.tsv", "--walks", "1"], "Corpus none.tsv does not exist"),
-    "empty": (["empty.tsv", "--walks", "1"], "empty.tsv has no edge"),
-    "prose": (["prose.txt", "--walks", "1"], "an edge list has two or three"),
-    "columns": ([*GRAPH, "--source", "a"], "name them by --source, --target"),
-    "loops": (["loops.tsv", "--walks", "1"], "must have an edge between two nodes"),
-    "text": (["karate.txt"], "give --walks 10 to train on random walks"),
-}
-
-
-@pytest.mark.row("B26", "B20")
-@pytest.mark.parametrize("case", BAD)
-def test_what_does_not_fit_is_one_line(case, capsys):
-    arguments, message = BAD[case]
-    Path("empty.tsv").touch()
-    Path("loops.tsv").write_text("1 1\n")
-    Path("prose.txt").write_text("To be or not to be\n" * 40)
-    Path("karate.txt").write_text(Path("karate.tsv").read_text())
-    assert main(["train", *arguments]) == 2
-    assert message in error_line(capsys)
-
-
-@pytest.mark.slow
-def test_a_run_of_walks_is_no_base(capsys):
     assert main(["train", *GRAPH]) == 0
-    capsys.readouterr()
-    assert main(["train", *GRAPH, "--resume", "run", "--workdir", "more"]) == 2
-    assert "`resume` applies only to texts" in error_line(capsys)
-
-
-def test_parity_has_no_graphs(capsys):
-    assert main(["parity", "--corpus", "karate.tsv", "--walks", "2"]) == 2
-    assert "`walks` must be 0" in error_line(capsys)
+    said = capsys.readouterr().err
+    assert "graph: 34 nodes, 78 edges; self loops, left out: 0;" in said
+    assert "nodes/s" in said
+    assert {*read_vectors("run").keys} == {str(node) for node in range(34)}
+    assert "min_count = 1\n" in Path("run/config.toml").read_text()
+    assert main(["train", *GRAPH]) == 0
+    assert "finished before" in capsys.readouterr().out
 
 
 def test_without_numba_a_graph_is_refused(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "numba", None)
     with pytest.raises(InputError, match="`walks` needs Numba.*pip install numba"):
-        TablesProblem("karate.tsv", None, options())
+        TokensTask("karate.tsv", None, options())
 
 
 SETTINGS = {"vector_size": 6, "epochs": 2, "alpha": 0.01, "seed": 3}
@@ -340,18 +164,6 @@ def test_all_forms_of_a_graph_train_the_same_vectors():
     texts, numbered = found[:2], found[2::2]
     assert texts[0] == texts[1] and numbered[0] == numbered[1]
     assert {*texts[0][0]} == {*numbered[0][0]} == {*found[3][0]}
-
-
-def test_fit_graph_trains_as_a_run_does():
-    """On the same walks: min_count and the settings of walks agree."""
-    trainer = EmbeddingTrainer(**SETTINGS).fit_graph("karate.tsv", 5, 20, p=0.5)
-    arguments = [f"--{k.replace('_', '-')}={v}" for k, v in SETTINGS.items()]
-    walk = ["--walks", "5", "--walk-length", "20", "--p", "0.5"]
-    run = ["--workdir", "run", "--loader", "memory"]
-    assert main(["train", "karate.tsv", *walk, *arguments, *run]) == 0
-    vectors = read_vectors(Path("run/vectors.safetensors"))
-    assert vectors.keys == trainer.index_to_key
-    np.testing.assert_array_equal(vectors.matrix, trainer.vectors)
 
 
 @pytest.mark.slow
@@ -375,28 +187,39 @@ def test_fit_graph_takes_the_direction_of_the_graph():
     assert counts() == counts(directed=True) < counts(directed=False)
 
 
-@pytest.mark.row("B8", "B26")
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"walks": 0}, "`walks` must be an integer >= 1, got 0"),
-        ({"walks": "5"}, "`walks` must be an integer >= 1, got '5'"),
-        ({"replicas": 0}, "`replicas` must be an integer >= 1, got 0"),
-        ({"walk_length": 1}, "`walk_length` must be an integer from 2"),
-        ({"p": 0}, "`p` must be a number from"),
-        ({"directed": 1}, "`directed` must be True or False, got 1"),
-        ({"source": "a"}, "are columns of a file"),
-    ],
-)
-def test_fit_graph_refuses_what_is_wrong(changes, message):
-    with pytest.raises(ValueError, match=message):
-        EmbeddingTrainer().fit_graph(KARATE, **changes)
+# --- the cache
 
 
-def test_manifest_is_that_of_the_file():
+def test_a_graph_is_cached_and_found_again():
+    """Whether its columns are named or found."""
+    files = open_graph("friends.tsv", options())
+    first = encode_graph(files, options(**COLUMNS), Path("cache"))
+    unread = files._replace(read=lambda: pytest.fail("it was read"))
+    again = encode_graph(unread, options(p=0.5, q=2, walks_fixed=True), Path("cache"))
+    assert again.content == first.content
+    assert again.vocabulary.tokens == first.vocabulary.tokens
+    assert again.building_bytes == 0 < first.building_bytes
+    assert encode_graph(files, options(), None).content == first.content
+    unweighted = {"source": "user", "target": "friend"}
+    for changes in ({"directed": True}, {"walk_length": 9}, {"walks": 5}, unweighted):
+        before = len([*Path("cache").iterdir()])
+        changed = options(**changes)
+        found = encode_graph(open_graph("friends.tsv", changed), changed, Path("cache"))
+        assert len([*Path("cache").iterdir()]) == before + 1
+        assert found.content != first.content
+
+
+@pytest.mark.row("F13", "B26")
+@pytest.mark.parametrize("name", ["neighbors.npy", "offsets.npy", "vocabulary.parquet"])
+def test_a_damaged_cache_is_refused(name):
     files = open_graph("karate.tsv", options())
-    assert json.dumps(files.manifest) and files.name == "karate"
-    assert files.manifest[0]["bytes"] == Path("karate.tsv").stat().st_size
+    encode_graph(files, options(), Path("cache"))
+    (path,) = Path("cache").glob(f"*/{name}")
+    data = bytearray(path.read_bytes())
+    data[-5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=f"Cache file .*{name} is damaged"):
+        encode_graph(files, options(), Path("cache"))
 
 
 @pytest.mark.row("B6", "B26")
@@ -424,3 +247,89 @@ def test_a_cache_that_would_be_read_out_of_bounds_is_refused(name, array, messag
     write_digests(folder, files_in(folder))
     with pytest.raises(InputError, match=f"is damaged .*{message}"):
         encode_graph(files, options(), Path("cache"))
+
+
+@pytest.mark.row("B19")
+def test_an_edge_list_that_grows_is_refused_and_not_cached():
+    files = open_graph("karate.tsv", options())
+    assert files.name == "karate"
+    assert files.manifest[0]["bytes"] == Path("karate.tsv").stat().st_size
+    with open("karate.tsv", "a") as file:
+        file.write("1\t2\n")
+    with pytest.raises(InputError, match="karate.tsv changed while it was read"):
+        encode_graph(files, options(), Path("cache"))
+    assert not [*Path("cache").glob("*")]
+
+
+# --- columns
+
+
+@pytest.mark.row("B16")
+@pytest.mark.parametrize("flags", [([], NAMED), (NAMED, [])], ids=["found", "named"])
+def test_a_run_goes_on_whether_its_columns_are_named_or_found(stopped, capsys, flags):
+    """A finished one is not planned again; other columns are refused."""
+    first, second = flags
+    stopped(*TRAIN[1:], *first)
+    for message, named in (
+        ("`source` 'user' there", ["--source", "friend", "--target", "user"]),
+        ("`weight` 'calls' there, '' now", NAMED[:4]),
+        ("`target` 'friend' there, 'calls' now", [*NAMED[:3], "calls"]),
+    ):
+        assert main([*TRAIN, *named]) == 2
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert "run holds a run with other settings: " in line and message in line
+    assert main([*TRAIN, *second]) == 0
+    assert "Resumes after" in capsys.readouterr().err
+    with pytest.MonkeyPatch.context() as patch:
+        unplanned = "embedder.tokens.task.plan"
+        patch.setattr(unplanned, lambda *_: pytest.fail("it is planned again"))
+        assert main([*TRAIN, *first]) == 0
+    assert "finished before" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_list_without_header_has_no_columns(stopped, capsys, named):
+    """To name columns makes its first line the header: that is another graph."""
+    Path("friends.tsv").write_text("1\t2\n" + "3\t4\n4\t5\n5\t3\n" * 9)
+    columns = ["--source", "1", "--target", "2"]
+    first, second = (columns, []) if named else ([], columns)
+    stopped(*TRAIN[1:], *first)
+    assert main([*TRAIN, *second]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert ("`source` '1' there, '' now" if named else "'' there, '1' now") in line
+    assert main([*TRAIN, *first]) == 0
+
+
+def test_a_run_of_an_earlier_version_resumes(stopped, capsys):
+    """Its manifest of a graph had no columns."""
+    stopped(*TRAIN[1:])
+    facts = json.loads(Path("run/corpus.json").read_text())
+    assert facts["manifest"].pop() == {"columns": COLUMNS}
+    Path("run/corpus.json").write_text(json.dumps(facts, indent=2) + "\n")
+    Path("run/SHA256SUMS").unlink(missing_ok=True)
+    assert main([*TRAIN, *NAMED]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "`source` '' there, 'user' now" in line
+    assert main([*TRAIN]) == 0 == main([*TRAIN])
+    assert "finished before" in capsys.readouterr().out
+
+
+def test_columns_are_found_in_the_heads_of_files(monkeypatch):
+    monkeypatch.setattr("embedder.data.tables.text_form.HEAD_BYTES", 128)
+    Path("1").write_text("# c\n\n a , b , w \n1,2,0.5\n")
+    Path("2").write_bytes(gzip.compress(b"\xef\xbb\xbfa b w\n1 2 3\n"))
+    pl.DataFrame({"a": [1], "b": [2], "w": [1]}).write_parquet("3")
+    Path("other").write_text("x y w\n1 2 3\n")
+    Path("bare").write_text("1 2 3\n")
+    scipy.sparse.save_npz("m.npz", scipy.sparse.eye_array(3).tocsr())
+    rows = b"1 2\n" * 10**5
+    Path("long").write_bytes(b"# c\n" * 20 + b"a b\n" + rows + b"\xff\n")
+
+    def find(names: str, *named: str) -> EdgeColumns | None:
+        return find_columns([*map(Path, names.split())], EdgeColumns(*named))
+
+    assert find("1 2 3") == ("a", "b", "w") == find("3 2 1", "a", "b", "w")
+    assert find("1", "b", "a") == EdgeColumns("b", "a")
+    assert find("long") == EdgeColumns("a", "b"), "of the first pieces alone"
+    for names in ("1 other", "1 bare", "bare 1", "m.npz"):
+        assert find(names) is None

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from embedder.graphs.walks import WalkOptions, epoch_keys, make_walks, walk_starts
+from embedder.data.graphs.walks import WalkOptions, epoch_keys, make_walks, walk_starts
 from tests.graphs import walk_oracle
 from tests.graphs.graph_cases import KARATE, graph, rows
 

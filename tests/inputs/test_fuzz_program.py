@@ -4,7 +4,6 @@ Every text has as many tokens of as many types, so that a run finds its programs
 compiled.
 """
 
-import os
 import re
 import tempfile
 from collections.abc import Callable
@@ -16,37 +15,26 @@ import tomli_w
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from embedder.cli import main
-from embedder.vectors.export import read_vectors
+from embedder import read_vectors
+from embedder.cli.main import main
 from tests.commands import OF_A_RUN
 
+pytestmark = pytest.mark.slow
 TYPES = 12
 FAST = ["--loader", "memory", "--epochs", "1", "--vector-size", "4", "--min-count", "1"]
 FAST += ["--block", "16", "--noise", "4", "--window", "2", "--backend", "xla"]
 BLANKS = "[ \t\n\v\f\r\0]"
 HOSTILE = [
     *("\x1b[31mred\x1b[0m", "\x07\x08\x7f", "\x1c\x1d", "\x85", "\u202eabc", "\u200f"),
-    *(
-        "<script>alert(1)</script>",
-        "&amp;",
-        '"',
-        "'",
-        "\\n",
-        "`rm`",
-        "$(x)",
-        "../..",
-        "%s",
-    ),
+    *("<script>alert(1)</script>", "&amp;", '"', "'", "\\n", "`rm`", "$(x)", "../.."),
     *("\U0001f469\u200d\U0001f469\u200d\U0001f467", "\u00a0", "\u3000", "\u2028"),
     *("\ufeff", "\ufffd", "\uffff", "\U0010ffff", "e\u0301", "\u00e9", "-", "--help"),
     *("nan", "1", "-1", "null", "None", "</s>", "a" * 100_000, "\u00e4" * 5000, ","),
+    "%s",
 ]
-TOKENS = st.sampled_from(HOSTILE) | st.text(min_size=1).map(
-    lambda text: re.sub(BLANKS, "", text) or "x"
-)
 
 
-def text_of(tokens: list[str], seed: int) -> str:
+def text_of(tokens: list[str], seed: int = 0) -> str:
     """Twenty lines, each of `TYPES` tokens in some order: `tokens` and more."""
     more = (f"w{i}" for i in range(2 * TYPES))
     types = list(dict.fromkeys([*tokens, *more]))[:TYPES]
@@ -54,117 +42,29 @@ def text_of(tokens: list[str], seed: int) -> str:
     return "".join(" ".join(rng.permutation(types)) + "\n" for _ in range(20))
 
 
-def train(corpus: Path, *arguments: str) -> tuple[int, Path]:
-    """The exit code, and the folder of the run."""
-    run = corpus.parent / "run"
-    return main(["train", str(corpus), "--workdir", str(run), *FAST, *arguments]), run
-
-
-def check_error(code: int, errors: str) -> None:
-    """One line says what is wrong, after what the run says of itself."""
-    *before, last = errors.splitlines()
-    assert code in (2, 3) and last.startswith("embedder: ")
-    before = [line for line in before if not OF_A_RUN.match(line)]
-    said = ("epoch ", "The loss spikes: ")
-    assert [line for line in before if not line.startswith(said)] == []
-    assert last.isprintable() and len(last) < 6000
-
-
-def check_done(run: Path, keys: set[str] | None = None) -> None:
-    for name in ("vectors.safetensors", "vectors.txt"):
-        vectors = read_vectors(run / name)
-        assert keys is None or {*vectors.keys} == keys
-        assert np.isfinite(vectors.matrix).all() and vectors.matrix.any()
-
-
-def check_tokens(tokens: list[str], seed: int, capsys) -> None:
+def check(capsys, text: bytes, *options: str, config=None, refused="", name="a.txt"):
+    """A run is done, of which this gives the keys, or one line refuses it."""
     with tempfile.TemporaryDirectory() as folder:
-        corpus = Path(folder) / "text.txt"
-        text = text_of(tokens, seed).removeprefix("\ufeff")
-        corpus.write_bytes(b"\xef\xbb\xbf" + text.encode())  # a byte order mark
-        code, run = train(corpus)
-        assert code == 0, capsys.readouterr().err
-        check_done(run, {*re.split(BLANKS, text)} - {""})
-
-
-def check_run(
-    capsys, *arguments: str, name="text.txt", data=b"", config=None, refused=""
-) -> None:
-    """A run by these arguments and this `config` is done, or one line refuses it."""
-    with tempfile.TemporaryDirectory() as folder:
-        corpus, toml = Path(folder) / name, Path(folder) / "c.toml"
-        corpus.write_bytes(text_of([], 0).encode() + data)
+        corpus, toml, run = (Path(folder, each) for each in (name, "c.toml", "run"))
+        corpus.write_bytes(text)
         if config is not None:
             toml.write_text(tomli_w.dumps(config), encoding="utf-8")
-            arguments = (*arguments, "--config", str(toml))
+            options = (*options, "--config", str(toml))
         capsys.readouterr()
-        code, run = train(corpus, *arguments)
+        code = main(["train", str(corpus), "--workdir", str(run), *FAST, *options])
         errors = capsys.readouterr().err
-        if code:
-            check_error(code, errors)
-            assert refused in errors
-            assert not (run if refused else run / "vectors.safetensors").exists()
-        else:
-            check_done(run)
-
-
-TOKEN_LISTS = st.lists(TOKENS, max_size=TYPES, unique=True)
-BYTES = st.one_of(
-    st.binary(max_size=20), st.sampled_from([b"\0", b"\xff", b"\xe4\xb8", b"\r\r"])
-)
-ENDINGS = st.sampled_from([".txt", ".gz"])
-NUMBERS = st.sampled_from(
-    ["0", "1", "-1", "0.5", "1e30", "1e999", "nan", "inf", "", "x", "1,5", "9" * 5000]
-)
-FLAGS = st.sampled_from(
-    [
-        "--sample",
-        "--ns-exponent",
-        "--alpha",
-        "--min-alpha",
-        "--max-pairs-per-row",
-        "--seed",
-        "--keep",
-    ]
-    + ["--window", "--tile", "--noise", "--negative", "--block", "--vector-size"]
-)
-SOME = st.sampled_from(["-1", "nan", "", "x", "1,5", "1e999", "9" * 5000])
-OPTION = st.one_of(  # of what the shapes of arrays hang on, only what is refused
-    st.tuples(
-        st.sampled_from(
-            ["--sample", "--alpha", "--cap", "--max-pairs-per-row", "--seed"]
-        ),
-        NUMBERS,
-    ),
-    st.tuples(FLAGS, SOME),
-)
-OPTIONS = st.lists(OPTION, min_size=1, max_size=2)
-NAMES = st.sampled_from(
-    [
-        "sample",
-        "alpha",
-        "cap",
-        "max_pairs_per_row",
-        "seed",
-        "keep",
-        "optimizer",
-        "smple",
-    ]
-)
-VALUES = st.one_of(
-    st.floats(), st.integers(-(2**70), 2**70), st.booleans(), st.text(max_size=3)
-)
-CONFIGS = st.dictionaries(
-    st.sampled_from(["data", "train", "save", "encoder", "trian"]),
-    st.dictionaries(NAMES, VALUES, max_size=2),
-    max_size=2,
-)
-
-
-def few_or_many(few: int, many: int):
-    """How many examples a test draws; many of them are slow."""
-    numbers = [few, pytest.param(many, marks=pytest.mark.slow)]
-    return pytest.mark.parametrize("number", numbers)
+        if code == 0:
+            for name in ("vectors.safetensors", "vectors.txt"):
+                vectors = read_vectors(run / name)
+                assert np.isfinite(vectors.matrix).all() and vectors.matrix.any()
+            return {*vectors.keys}
+        *before, last = errors.splitlines()
+        assert code in (2, 3) and last.startswith("embedder: ") and refused in last
+        assert last.isprintable() and len(last) < 6000
+        said = ("epoch ", "The loss spikes: ")
+        assert all(x.startswith(said) or OF_A_RUN.match(x) for x in before)
+        assert not (run if refused else run / "vectors.safetensors").exists()
+        return None
 
 
 def for_all(number: int, check: Callable[..., None], **strategies) -> None:
@@ -172,82 +72,72 @@ def for_all(number: int, check: Callable[..., None], **strategies) -> None:
     settings(**options)(given(**strategies)(check))()
 
 
-@pytest.mark.slow
 @pytest.mark.row("B4", "B12")
-@few_or_many(3, 30)
-def test_any_tokens_get_vectors(number, capsys):
+def test_any_tokens_get_vectors(capsys):
+    some = st.text(min_size=1).map(lambda text: re.sub(BLANKS, "", text) or "x")
+    tokens = st.lists(st.sampled_from(HOSTILE) | some, max_size=TYPES, unique=True)
+
     @example(tokens=HOSTILE[:12], seed=0)
     @example(tokens=HOSTILE[12:24], seed=1)
     @example(tokens=HOSTILE[24:], seed=2)
     @example(tokens=[";0"], seed=0)
     @example(tokens=["a,0"], seed=0)
     @example(tokens=["a,0,b"], seed=1)
-    def check(tokens, seed):
-        check_tokens(tokens, seed, capsys)
+    def run(tokens, seed):
+        text = text_of(tokens, seed).removeprefix("\ufeff")
+        with_mark = b"\xef\xbb\xbf" + text.encode()
+        assert check(capsys, with_mark) == {*re.split(BLANKS, text)} - {""}
 
-    for_all(number, check, tokens=TOKEN_LISTS, seed=st.integers(0, 2**32))
+    for_all(30, run, tokens=tokens, seed=st.integers(0, 2**32))
 
 
-@pytest.mark.slow
 @pytest.mark.row("B2", "B4")
-@few_or_many(6, 20)
-def test_a_text_that_ends_in_any_bytes_is_read_or_refused(number, capsys):
-    @example(data=b"a\0", ending=".txt")
-    @example(data=b"\xff", ending=".txt")
-    @example(data=b"", ending=".gz")
-    def check(data, ending):
-        name = f"text{ending}"
-        check_run(capsys, name=name, data=data, refused=f"{name} is not")
+def test_a_text_that_ends_in_any_bytes_is_read_or_refused(capsys):
+    hostile = st.sampled_from([b"\0", b"\xff", b"\xe4\xb8", b"\r\r"])
 
-    for_all(number, check, data=BYTES, ending=ENDINGS)
+    @example(data=b"a\0", name="a.txt")
+    @example(data=b"\xff", name="a.txt")
+    @example(data=b"", name="a.gz")
+    def run(data, name):
+        text = text_of([]).encode() + data
+        check(capsys, text, name=name, refused=f"{name} is not")
+
+    names = st.sampled_from(["a.txt", "a.gz"])
+    for_all(20, run, data=st.binary(max_size=20) | hostile, name=names)
 
 
-@pytest.mark.slow
 @pytest.mark.row("B8")
-@few_or_many(15, 50)
-def test_any_options_are_used_or_refused(number, capsys):
+def test_any_options_are_used_or_refused(capsys):
+    wrong = ["-1", "nan", "", "x", "1,5", "1e999", "9" * 5000]
+    numbers = [*wrong, "0", "1", "0.5", "1e30", "inf"]
+    free = ["--sample", "--alpha", "--cap", "--max-pairs-per-row", "--seed"]
+    others = ["--ns-exponent", "--min-alpha", "--keep", "--window", "--tile", "--noise"]
+    others += ["--negative", "--block", "--vector-size"]  # of the shapes of arrays
+    option = st.one_of(
+        st.tuples(st.sampled_from(free), st.sampled_from(numbers)),
+        st.tuples(st.sampled_from(free + others), st.sampled_from(wrong)),
+    )
+
     @example(options=[("--alpha", "1e30")])
     @example(options=[("--seed", "9" * 5000)])
-    def check(options):
-        check_run(capsys, *(part for option in options for part in option))
+    def run(options):
+        parts = (part for option in options for part in option)
+        check(capsys, text_of([]).encode(), *parts)
 
-    for_all(number, check, options=OPTIONS)
+    for_all(50, run, options=st.lists(option, min_size=1, max_size=2))
 
 
-@pytest.mark.slow
 @pytest.mark.row("B8", "B14")
-@few_or_many(10, 50)
-def test_any_config_is_used_or_refused(number, capsys):
+def test_any_config_is_used_or_refused(capsys):
+    names = ["sample", "alpha", "cap", "max_pairs_per_row", "seed", "keep"]
+    names = st.sampled_from([*names, "optimizer", "smple"])
+    values = st.floats() | st.integers(-(2**70), 2**70) | st.booleans()
+    tables = st.dictionaries(names, values | st.text(max_size=3), max_size=2)
+    sections = st.sampled_from(["data", "train", "save", "encoder", "trian"])
+
     @example(tables={"train": {"alpha": 1e30}})
     @example(tables={"train": {"smple": 1}})
-    def check(tables):
-        check_run(capsys, config=tables)
+    def run(tables):
+        check(capsys, text_of([]).encode(), config=tables)
 
-    for_all(number, check, tables=CONFIGS)
-
-
-@pytest.mark.row("B1", "B15")
-@pytest.mark.parametrize("name", ["a b\u00e4\u4e2d", "\u202e.txt", "-x", "a\nb", "[x]"])
-def test_a_text_of_any_name_gets_vectors(tmp_path, capsys, name):
-    corpus = tmp_path / name
-    corpus.write_text(text_of([], 0))
-    code, run = train(corpus)
-    assert code == 0, capsys.readouterr().err
-    check_done(run)
-
-
-@pytest.mark.row("B1", "B15")
-@pytest.mark.parametrize(
-    "name",
-    [
-        *("missing", "empty.txt", "folder", "loop", "*.none"),
-        *("\x1b[31m", "\u202e", "a\nb", "loop/a\nb", "a" * 300, "empty.txt/\x07"),
-    ],
-)
-def test_a_text_that_is_not_there_is_refused(tmp_path, capsys, name):
-    (tmp_path / "empty.txt").touch()
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    code, run = train(tmp_path / name)
-    check_error(code, capsys.readouterr().err)
-    assert not os.path.lexists(run)
+    for_all(50, run, tables=st.dictionaries(sections, tables, max_size=2))

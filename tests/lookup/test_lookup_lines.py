@@ -5,6 +5,7 @@ import json
 import os
 import sys
 
+import numpy as np
 import pytest
 from prompt_toolkit.application import create_app_session
 from prompt_toolkit.completion import CompleteEvent
@@ -12,11 +13,13 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from embedder.cli import main
-from embedder.lookup import lines, prompt
-from embedder.lookup.prompt import Completions, make_completer
+from embedder import Vectors, write_vectors
+from embedder.base.terminal import shown
+from embedder.cli.lookup import neighbors, prompt
+from embedder.cli.lookup.prompt import Completions, make_completer
+from embedder.cli.main import main
 from embedder.vectors.export import read_vectors
-from tests.commands import error_line, run_python
+from tests.commands import run_python
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -45,12 +48,30 @@ def test_lines_of_standard_input_are_answered_without_a_prompt(capsys, monkeypat
     ]
 
 
+def test_white_space_is_that_of_ascii_and_a_mark_is_no_key(capsys, monkeypatch):
+    keys = ["New\u00a0York", "東京\u3000都", "km\u00a0", "Paris"]
+    vectors = Vectors(keys, np.eye(4, 3, dtype="f4"))
+    write_vectors(vectors, "blanks.txt")
+    text = "\ufeffkm\u00a0 New\u00a0York\nNew\u00a0York - Paris + 東京\u3000都\n"
+    assert piped(monkeypatch, text, "blanks.txt") == 0
+    out = capsys.readouterr().out
+    expected = [
+        *printed("km\u00a0", vectors.most_similar(keys[2])),
+        *printed("New\u00a0York", vectors.most_similar(keys[0])),
+        *printed(
+            "New\u00a0York + 東京\u3000都 - Paris",
+            vectors.most_similar(keys[:2], keys[3:]),
+        ),
+    ]
+    assert out.rstrip("\n").split("\n") == [*map(shown, expected)]
+
+
 def test_arguments_apply_to_lines(capsys, monkeypatch):
     names = ["--names", "names.csv", "--where", "kind=x"]
     assert piped(monkeypatch, "b1 - a2\n", "run", *names, "--json", "--topn", "3") == 0
     (line,) = capsys.readouterr().out.splitlines()
     found = json.loads(line)
-    among = {"a1", "a3", "a5", "b2", "b4"}
+    among = {"a1", "a4", "b2", "b5"}
     vectors = read_vectors("run/vectors.safetensors")
     expected = vectors.most_similar("b1", "a2", topn=3, among=among)
     assert [(x["key"], x["similarity"]) for x in found["found"]] == expected
@@ -70,31 +91,35 @@ def test_replicas_have_intervals_and_sums_are_of_the_mean(capsys, monkeypatch):
     assert answer[2:] == printed("b1 - a2", mean.most_similar("b1", "a2", topn=1))
 
 
+WRONG = {
+    "A1": "Token 'A1' is not in the vocabulary: did you mean 'a1'?",
+    ":top 3": "Unknown command ':top': give :help, :topn N or :quit.",
+    ":topn": "`:topn` must have one number, got ''.",
+    ":topn 3 4": "`:topn` must have one number, got '3 4'.",
+    ":topn 0": "`topn` must be an integer >= 1, got '0'.",
+    ":topn 1.5": "`topn` must be an integer >= 1, got '1.5'.",
+    ":topn ²": "`topn` must be an integer >= 1, got '²'.",
+    ":quit now": "`:quit` must have no value, got 'now'.",
+    "b1 -": "A sum must have a token after each sign, got 'b1 -'.",
+    "+": "A sum must have a token after each sign, got '+'.",
+    "b1 - + a1": "A sum must have a token after each sign, got 'b1 - + a1'.",
+}
+
+
 @pytest.mark.row("B61")
 def test_lines_without_an_answer_are_named_and_the_others_answered(capsys, monkeypatch):
-    text = "a1\nA1\n:topn 0\nb1 -\n:help\nb2\n"
+    text = "\n".join(["a1", *WRONG, ":help", "b2"])
     assert piped(monkeypatch, text, "run", "--topn", "1") == 2
     done = capsys.readouterr()
-    assert done.err.splitlines() == [
-        "Token 'A1' is not in the vocabulary: did you mean 'a1'?",
-        "`topn` must be an integer >= 1, got '0'.",
-        "A sum must have a token after each sign, got 'b1 -'.",
-        "embedder: Standard input: 3 of 6 lines have no answer.",
-    ]
+    last = "embedder: Standard input: 11 of 14 lines have no answer."
+    assert done.err.splitlines() == [*WRONG.values(), last]
     titles = [line for line in done.out.splitlines() if line in ("a1", "b2")]
     assert titles == ["a1", "b2"] and ":topn 20" in done.out
 
 
 @pytest.mark.row("B61")
-@pytest.mark.parametrize("text", ["", "\n \n"])
-def test_no_line_is_refused(capsys, monkeypatch, text):
-    assert piped(monkeypatch, text, "run") == 2
-    assert "WORD: give at least one token to look up" in error_line(capsys)
-
-
-@pytest.mark.row("B61")
 def test_standard_input_that_is_closed_or_not_text(runs):
-    program = ["-m", "embedder.cli", "neighbors", f"{runs}/run"]
+    program = ["-m", "embedder.cli.main", "neighbors", f"{runs}/run"]
     done = run_python(*program, stdin=os.open(os.devnull, os.O_WRONLY))
     assert done.returncode == 2
     assert done.stderr.startswith("embedder: Standard input cannot be read: ")
@@ -112,7 +137,7 @@ def test_standard_input_that_is_closed_or_not_text(runs):
 def typed(monkeypatch, tmp_path):
     """Answers to what is typed on a terminal, keys as the terminal sends them."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(lines, "is_interactive", lambda: True)
+    monkeypatch.setattr(neighbors, "is_interactive", lambda: True)
 
     def answers(text: str, *arguments: str) -> int:
         with create_pipe_input() as pipe:
@@ -128,37 +153,30 @@ def answer(key: str) -> list[str]:
     return printed(key, vectors.most_similar(key, topn=1))
 
 
-def test_the_prompt_answers_until_ctrl_d(typed, capsys):
-    assert typed("a1\r\rA1\rb2\r\x04") == 0
+@pytest.mark.parametrize(
+    ("text", "titles"),
+    [
+        ("a1\r\rA1\rb2\r\x04", ["a1", "Token 'A1' is not …", "b2"]),  # Ctrl-D ends
+        ("a1\x03b2\r:quit\ra3\r", ["b2"]),  # Ctrl-C drops a line
+        ("a2 + b1\t\r\x04", ["a2 + b1"]),  # the only key that begins so
+    ],
+)
+def test_the_prompt_answers_until_the_end(typed, capsys, text, titles):
+    assert typed(text) == 0
     done = capsys.readouterr()
-    unknown = "Token 'A1' is not in the vocabulary: did you mean 'a1'?"
-    assert done.out.splitlines() == [*answer("a1"), unknown, *answer("b2")]
+    assert [x for x in done.out.splitlines() if x[0] != " "] == [
+        WRONG["A1"] if "A1" in title else title for title in titles
+    ]
     assert not done.err
 
 
-def test_ctrl_c_drops_a_line_and_quit_ends(typed, capsys):
-    assert typed("a1\x03b2\r:quit\ra3\r") == 0
-    assert capsys.readouterr().out.splitlines() == answer("b2")
-
-
-def test_tab_completes_a_key_in_a_sum(typed, capsys):
-    """`b1` is the only key that begins with `b1`."""
-    assert typed("a2 + b1\t\r\x04") == 0
-    assert capsys.readouterr().out.startswith("a2 + b1\n")
-
-
-def test_lines_are_kept_for_the_next_prompt(typed, capsys, tmp_path):
+def test_lines_are_kept_for_the_next_prompt(typed, capsys, monkeypatch, tmp_path):
     assert typed("a1\r\x04") == 0
     assert "a1" in (tmp_path / "embedder" / "history").read_text()
     capsys.readouterr()
     assert typed("\x1b[A\r\x04") == 0  # arrow up
     assert capsys.readouterr().out.splitlines() == answer("a1")
-
-
-def test_without_a_folder_for_its_history_the_prompt_works(
-    typed, capsys, monkeypatch, tmp_path
-):
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("")  # where there is no folder for it
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     assert typed("a1\r\x04") == 0
     assert capsys.readouterr().out.splitlines() == answer("a1")
@@ -167,7 +185,7 @@ def test_without_a_folder_for_its_history_the_prompt_works(
 @pytest.mark.row("B92")
 def test_without_prompt_toolkit_the_prompt_is_plain(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "prompt_toolkit", None)
-    monkeypatch.setattr(lines, "is_interactive", lambda: True)
+    monkeypatch.setattr(neighbors, "is_interactive", lambda: True)
     assert piped(monkeypatch, "a1\nb2\n", "run", "--topn", "1") == 0
     hint, *found = capsys.readouterr().out.split(prompt.PROMPT)
     assert hint.endswith(": python -m pip install 'embedder-jax[prompt]'.\n")

@@ -40,8 +40,9 @@ def main(corpus, folder):
     folder = Path(folder)
     found = {"module": legacy.__name__, "names": legacy.__all__}
     parameters = inspect.signature(EmbeddingTrainer).parameters.values()
-    found["signature"] = [  # its types may be wider
-        (each.name, each.kind.name, each.default) for each in parameters
+    found["signature"] = [  # its types may be wider; `noise` None means 32
+        (each.name, each.kind.name, 32 if each.name == "noise" else each.default)
+        for each in parameters
     ]
 
     trainer = EmbeddingTrainer(**SETTINGS)

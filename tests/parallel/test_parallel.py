@@ -1,221 +1,150 @@
-"""N devices compute what one does, and what the oracle does, in every layout."""
+"""Many devices compute what one does, and exchange no tables.
 
-import json
+Two devices are tested with each feature, in tests/contract.
+"""
+
 import os
-import subprocess
-import sys
 from pathlib import Path
 
+import numpy as np
+import polars as pl
 import pytest
 
-ROOT = Path(__file__).parents[2]
-WITH_RANK_CHECKS = {"JAX_NUMPY_RANK_PROMOTION": "raise"}
+from bench.collectives import collectives
+from embedder import read_ensemble
+from embedder.cli.main import main
+from tests.commands import run_python
 
-
-def run(num_devices: int, part: str) -> list[dict]:
-    """What `tests.parallel.child` finds out with so many devices of a CPU."""
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.parallel.child", str(num_devices), part],
-        cwd=ROOT,
-        env=os.environ | WITH_RANK_CHECKS,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout)
-
-
-def assert_updates_pass(cell: dict) -> None:
-    assert cell["update"] and all(passed for _, passed in cell["update"]), cell
-
-
-@pytest.mark.row("F23", "B9")
-@pytest.mark.slow
-@pytest.mark.parametrize("num_devices", [1, 2, 8])
-def test_every_layout_computes_what_one_device_and_the_oracle_do(num_devices):
-    cells = run(num_devices, "cells")
-    assert len({each["cell"] for each in cells}) == len(cells)
-    assert len(cells) == {1: 6, 2: 12, 8: 20}[num_devices]
-    for each in cells:
-        assert_updates_pass(each)
-        assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each
-        if num_devices > 1:
-            assert each["moved"], each  # or the next line would see nothing
-        tables = [shape for _, shape in each["moved"] if set(shape) & set(each["rows"])]
-        assert tables == [], each
-
-
-@pytest.mark.slow
-def test_adagrad_is_the_same_on_any_devices():
-    """Tables and accumulators, of every layout; 8 divides neither 97 nor 10."""
-    cells = run(8, "adagrad")
-    assert len(cells) == 10
-    for each in cells:
-        assert each["epoch"] < 1e-13 and each["loss"] < 1e-13, each
-        assert each["opt_state"] < 1e-13, each
-        tables = [shape for _, shape in each["moved"] if set(shape) & set(each["rows"])]
-        assert tables == [], each
-
-
-FEATURES = {  # part of the child -> devices, layouts, and largest difference of losses
-    "bootstraps": (4, 4, 1e-13),
-    "whole_sequences": (2, 3, 1e-13),  # of a bootstrap
-    "hierarchical": (2, 3, 1e-12),
-    "hierarchical_and_sampled": (4, 4, 1e-12),  # two output rows for each token
-    "subwords": (4, 3, 1e-13),  # not with tables that are sharded by rows
-    "sums_of_contexts": (2, 3, 1e-13),
-    "weights": (2, 3, 1e-13),  # of sequences, with a bootstrap
+TOKENS = "text.txt --vector-size 10 --min-count 1 --block 16 --blocks-per-update 6"
+TOKENS += " --backend xla"
+ENCODER = "images.npz --model encoder --batch-size 10"
+SMALL = "--network conv-small --network-args width=2 size=6"
+KINDS = {
+    "sgd": TOKENS,
+    "adagrad": f"{TOKENS} --optimizer adagrad --architecture cbow",
+    "replicas": f"{TOKENS} --replicas 6",
+    "mlp": f"{ENCODER} --layers 64 6 3",
+    "supcon": f"{ENCODER} {SMALL} --objective supcon",
+    "bfloat16": f"{ENCODER} {SMALL} --compute-dtype bfloat16 --optimizer sgd",
 }
+V, D = 97, 10  # of a table: eight divides neither
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("part", FEATURES)
-def test_a_feature_of_tables_is_the_same_on_any_devices(part):
-    """Some layouts by skip-gram of one model, others by CBOW of two replicas: several
-    features have each of them."""
-    num_devices, num_layouts, loss = FEATURES[part]
-    cells = run(num_devices, part)
-    assert len({each["cell"] for each in cells}) == len(cells) == num_layouts
-    for each in cells:
-        assert each["epoch"] < 1e-13 and each["loss"] < loss, each
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    folder, rng = tmp_path_factory.mktemp("parallel"), np.random.default_rng(0)
+    words = [f"w{i}" for i in range(V)]
+    lines = [words, *(rng.choice(words, size=20) for _ in range(100))]
+    (folder / "text.txt").write_text("\n".join(map(" ".join, lines)))
+    labels = rng.integers(3, size=37)  # the last batch has 7
+    images = rng.integers(200, size=(37, 8, 8)) + 20 * labels[:, None, None]
+    np.savez(folder / "images.npz", X=images.astype(np.uint8), y=labels)
+    (folder / "space.toml").write_text("alpha = [0.3, 0.5]\nwindow = [2, 4]")
+    return folder
 
 
-@pytest.mark.slow
-def test_factors_of_rows_are_the_same_on_any_devices():
-    """Skip-gram by SGD, or two replicas of CBOW by Adagrad. A third of the rows is
-    frozen: equal to the last bit."""
-    cells = run(4, "row_factors")
-    assert len(cells) == 8
-    for each in cells:
-        assert each["frozen"] == [True, True], each
-        assert each["epoch"] < 1e-13, each
+@pytest.fixture(autouse=True)
+def here(folder, monkeypatch) -> None:
+    monkeypatch.chdir(folder)
 
 
-@pytest.mark.row("F23")
-@pytest.mark.slow
-def test_an_update_of_a_model_is_the_same_on_two_devices():
-    """With rows of new tokens, replayed sequences, and rates that go on: skip-gram by
-    SGD, CBOW by Adagrad. Both tables, accumulators and losses."""
-    cells = run(2, "model_updates")
-    assert len({each["cell"] for each in cells}) == len(cells) == 6
-    for each in cells:
-        assert each["rows"] == 13 and each["moved"] > 1e-3, each
-        assert each["epoch"] < 1e-12 and each["loss"] < 1e-12, each
+def command(kind: str, run: str) -> str:
+    shared = "--epochs 1 --loader memory --no-report"
+    shared += "" if kind == "bfloat16" else " --dtype float64"
+    return f"train {KINDS[kind]} {shared} --workdir {run}"
+
+
+def on_devices(number: int, command: str, xla: str = "", **variables: str) -> None:
+    """Runs `embedder` in a process with so many devices of a CPU."""
+    flags = f"--xla_force_host_platform_device_count={number} {xla}"
+    variables |= {"XLA_FLAGS": flags, "JAX_NUMPY_RANK_PROMOTION": "raise"}
+    arguments = [*command.split(), "--devices", number]
+    done = run_python("-m", "embedder.cli.main", *arguments, env=os.environ | variables)
+    assert done.returncode == 0, done.stderr
+
+
+def trained(run: str) -> dict[str, np.ndarray]:
+    if not Path(run, "model.npz").exists():
+        return {"vectors": read_ensemble(run).vectors}
+    with np.load(Path(run, "model.npz")) as file:
+        arrays = {name: file[name] for name in file.files}
+    return {name: x for name, x in arrays.items() if x.dtype.kind == "f"}
+
+
+def differences(kind: str, run: str) -> dict[str, float]:
+    """Of the arrays of a run from those of a run on one device."""
+    if not Path(kind).exists():
+        assert main(command(kind, kind).split()) == 0
+    found, expected = trained(run), trained(kind)
+    assert found.keys() == expected.keys()
+    return {name: np.abs(x - expected[name]).max() for name, x in found.items()}
+
+
+LAYOUTS = [
+    *(("sharded", "replicated", 1), ("pmap", "replicated", 1)),
+    *(("sharded", "columns", n) for n in (8, 4, 2)),
+    *(("sharded", "rows", n) for n in (8, 4, 2)),
+    *(("pmap", "rows", 8), ("pmap", "columns", 8)),
+]
 
 
 @pytest.mark.row("F23", "B9")
 @pytest.mark.slow
-@pytest.mark.parametrize("num_devices", [2, 8])
-def test_an_encoder_is_the_same_on_any_devices(num_devices):
-    """Batches of 10, of which the last has 7, do not divide by 8."""
-    cells = run(num_devices, "encoders")
-    assert len(cells) == (8 if num_devices == 2 else 4)
-    for each in cells:
-        assert each["passed"] and all(each["passed"]), each
-        assert each["epoch"] < 1e-13 and each["history"] < 1e-13, each
-        assert [4] in each["moved"] or [5, 4] in each["moved"], each
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_eight_devices_compute_what_one_does_and_exchange_no_tables(tmp_path, layout):
+    """Accumulators of Adagrad, too, in every second layout."""
+    mode, tables, number = layout
+    kind = ("sgd", "adagrad")[LAYOUTS.index(layout) % 2]
+    run = "-".join(map(str, layout))
+    flags = f" --mode {mode} --table-sharding {tables}"
+    flags += f" --table-devices {number}" if number > 1 else ""
+    xla = f"--xla_dump_to={tmp_path} --xla_dump_hlo_as_text"
+    xla += " --xla_backend_optimization_level=0"
+    uncached = {"JAX_ENABLE_COMPILATION_CACHE": "0"}  # else nothing is dumped
+    on_devices(8, command(kind, run) + flags, xla, **uncached)
+    assert max(differences(kind, run).values()) < 1e-12
+    programs = tmp_path.glob("*after_optimizations.txt")
+    shapes = [x.shape for path in programs for x in collectives(path.read_text())]
+    rows = -(-V // number)
+    assert shapes, "nothing is exchanged: of another program"
+    assert not [shape for shape in shapes if {*shape} & {V, rows, number * rows}]
+
+
+@pytest.mark.slow
+@pytest.mark.row("F47", "F23", "B9")
+@pytest.mark.parametrize(("kind", "mode"), [("mlp", "pmap"), ("supcon", "sharded")])
+def test_batches_that_eight_devices_do_not_divide_are_those_of_one(kind, mode):
+    """The examples and statistics of all of them are one batch."""
+    on_devices(8, f"{command(kind, f'8-{kind}')} --mode {mode}")
+    assert max(differences(kind, f"8-{kind}").values()) < 1e-10
 
 
 @pytest.mark.slow
 @pytest.mark.row("F47")
-def test_a_network_is_the_same_on_two_devices():
-    """Parameters, averages of batch normalisation, moving average, and history; the
-    last batch has padding. Statistics or random numbers of a device are noticed."""
-    found, *planted = run(2, "one_network")
-    assert found["updates"] == 8
-    assert found["state"] < 1e-10 and found["history"] < 1e-10, found
-    assert [each["planted"] for each in planted] == [
-        "statistics of a device",
-        "keys of a device",
-    ]
-    for each in planted:
-        assert each["state"] > 1e-4, each
+def test_bfloat16_is_the_same_on_two_devices_up_to_its_rounding():
+    on_devices(2, command("bfloat16", "half") + " --mode sharded")
+    found = differences("bfloat16", "half")
+    assert 0 < max(found.values()) < 0.01, found
+    assert {x.dtype.name for x in trained("half").values()} == {"float32"}
 
 
 @pytest.mark.slow
-@pytest.mark.row("F47")
-def test_a_network_in_bfloat16_is_the_same_on_two_devices():
-    """Up to its rounding: sums over devices and statistics are in float32."""
-    (half,) = run(2, "half_network")
-    assert 0 < half["params"] < 0.002 and half["moved"] > 0.01, half
-    assert 0 < half["averages"] < 0.01, half
-    assert half["dtypes"] == ["float32", "int32", "uint32"], half
-
-
-@pytest.mark.row("F47")
-@pytest.mark.slow
-def test_each_network_is_the_same_on_any_devices():
-    """By both modes and loaders; 4 devices do not divide batches of 6."""
-    cells = run(4, "each_network")
-    assert len(cells) == 4
-    for each in cells:
-        assert each["updates"] == 8
-        assert each["state"] < 1e-10 and each["history"] < 1e-10, each
-
-
-@pytest.mark.row("F47")
-@pytest.mark.slow
-def test_each_objective_is_the_same_on_any_devices():
-    """The examples of all devices are compared, with padding in the last batch."""
-    cells = run(4, "objectives")
-    assert len(cells) == 9
-    for each in cells:
-        assert each["state"] < 1e-10 and each["history"] < 1e-10, each
-
-
-@pytest.mark.row("F47")
-@pytest.mark.slow
-def test_random_changes_are_the_same_on_any_devices():
-    cells = run(4, "augmented")
-    assert len(cells) == 5
-    for each in cells:
-        assert each["state"] < 1e-10 and each["history"] < 1e-10, each
+@pytest.mark.parametrize(
+    ("number", "flags"), [(4, ""), (4, "--table-sharding columns --table-devices 2")]
+)
+def test_replicas_that_devices_share_are_those_of_one(number, flags):
+    run = f"replicas{len(flags)}"
+    on_devices(number, f"{command('replicas', run)} --mode sharded {flags}")
+    assert differences("replicas", run)["vectors"] < 1e-12
 
 
 @pytest.mark.slow
-@pytest.mark.row("F47")
-def test_an_update_of_each_objective_is_the_same_on_any_devices():
-    cells = run(4, "contrasts")
-    assert len(cells) == 10
-    for each in cells:
-        assert each["state"] < 1e-12 and each["moved"] > 1e-3, each
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_devices", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_replicas_are_the_models_that_runs_of_their_seeds_train(num_devices):
-    """Where devices have replicas of their own, and where they share all of them."""
-    cells = run(num_devices, "replicas")
-    assert [each["groups"] for each in cells] == {
-        2: 2 * [2, 1, 1, 2, 1, 1],
-        4: 2 * [2, 1, 2, 1, 1],
-    }[num_devices]
-    for each in cells:
-        assert each["difference"] < 1e-12, each
-
-
-@pytest.mark.slow
-def test_models_with_own_settings_are_the_same_on_any_devices():
-    """Four models of tables and two networks, by sharded and pmap."""
-    cells = run(4, "own_settings")
-    assert [each["groups"] for each in cells] == [4, 4, 2, 1]
-    for each in cells:
-        assert each["difference"] < 1e-12, each
-
-
-@pytest.mark.slow
-def test_a_dense_update_is_that_of_the_oracle():
-    cells = run(2, "dense")
-    assert len(cells) == 2
-    for each in cells:
-        assert_updates_pass(each)
-
-
-def test_the_loader_reads_each_part_once_on_any_mesh():
-    cells = run(8, "loading")
-    assert len(cells) >= 12
-    for each in cells:
-        assert each["equal"] and each["placed"], each
-        assert each["reads"] == each["different"], each
-        assert each["elements"] == 2 * 8 * 6, each
+def test_models_of_a_sweep_are_the_same_on_four_devices():
+    sweep = f"sweep space.toml {TOKENS} --epochs 1 --dtype float64 --workdir"
+    assert main(f"{sweep} sweep1".split()) == 0
+    on_devices(4, f"{sweep} sweep4 --mode sharded")
+    one, four = (
+        pl.read_csv(f"sweep{number}/trials.csv").sort("trial") for number in (1, 4)
+    )
+    assert one["held_out"].n_unique() == len(one) == 5
+    np.testing.assert_allclose(four["held_out"], one["held_out"], rtol=1e-9)

@@ -6,16 +6,19 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.config import Config, with_options
-from embedder.engine.layout import ONE_DEVICE, Layout
-from embedder.tables.blocks import Blocks, Updates
-from embedder.tables.huffman import huffman_tree
-from embedder.tables.row_factors import RowFactors, factored_program
-from embedder.tables.subwords import ngram_rule, subword_program, subword_table
-from embedder.tables.training import make_program
+from embedder.data.attributes import given_attributes
+from embedder.data.blocks import Blocks, StepBatches
+from embedder.data.huffman import huffman_tree
+from embedder.tokens.compiled_step import make_program
+from embedder.tokens.row_lr_multipliers import RowLrMultipliers, factored_program
+from embedder.tokens.subwords import ngram_rule, subword_program, subword_table
+from embedder.tokens.train_step import TableParts
+from embedder.training.mesh_layout import ONE_DEVICE, MeshLayout
+from embedder.vectors.attributes import Attributes
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample, random_tables
 
-NO_FACTORS = RowFactors()
+NO_FACTORS = RowLrMultipliers()
 WINDOW = 3
 NEGATIVE = 5
 
@@ -39,7 +42,7 @@ class Case(NamedTuple):
     sequence_length: int = 7
     padding: int = 0  # tokens at the end of the last block
 
-    def updates(self, seed: int = 0) -> Updates:
+    def updates(self, seed: int = 0) -> StepBatches:
         """Random updates of this case's sizes."""
         rng = np.random.default_rng(seed)
         num_updates, num_blocks, block = self.size
@@ -51,7 +54,7 @@ class Case(NamedTuple):
         ids[last], sequence[last], radius[last] = 0, -1, 0
         size = num_updates, num_blocks, block // self.tile, self.noise
         noise = rng.integers(0, self.num_rows, size=size, dtype=np.int32)
-        return Updates(
+        return StepBatches(
             Blocks(ids, sequence, radius, noise),
             position=np.zeros((num_updates, 3), np.int64),
             progress=np.linspace(0, 0.5, num_updates),
@@ -66,16 +69,17 @@ class Case(NamedTuple):
         cap: float = 2.5,
         optimizer: str = "sgd",
         vector_size: int = 8,
-        layout: Layout = ONE_DEVICE,
-        factors: RowFactors = NO_FACTORS,
+        layout: MeshLayout = ONE_DEVICE,
+        factors: RowLrMultipliers = NO_FACTORS,
         hs: bool = False,
         negative: int = NEGATIVE,
         subwords: tuple[int, ...] = (),
+        attributes: Attributes | None = None,
         cbow_mean: bool = True,
     ) -> Sample:
         """The updates of this case with the program that a run would apply them by.
 
-        `cap` applies to SGD. With `hs` or `subwords` the counts of the
+        `cap` applies to SGD. With `hs`, `subwords` or `attributes` the counts of the
         vocabulary are random.
         """
         num_updates, num_blocks, block = self.size
@@ -101,15 +105,13 @@ class Case(NamedTuple):
         )
         counts = self.counts if hs else None
         depth = huffman_tree(counts).depth if counts is not None else 0
-        tokens = self.tokens if subwords else None
-        table = None
-        if (rule := ngram_rule(config.tables)) is not None:
-            table = subword_table(self.tokens, self.counts, rule)
+        shared, table = attributes or ngram_rule(config.tables), None
+        tokens = None if shared is None else self.tokens
+        if shared is not None:
+            table = subword_table(self.tokens, self.counts, shared)
         program = make_program(
             *(self.num_rows, 1, config, layout),
-            factored=factors.tables,
-            depth=depth,
-            subwords=table and table.sizes,
+            parts=TableParts(factors.tables, depth, table and table.sizes),
         )
         program = factored_program(program, factors)
         program = subword_program(program, table, has_replicas=False)
@@ -117,7 +119,7 @@ class Case(NamedTuple):
         tables = random_tables((self.num_rows, vector_size), dtype, num_tables)
         return Sample(
             *(config, program, self.updates(), num_updates, *tables, factors, counts),
-            *(tokens, self.counts),
+            *(tokens, self.counts, attributes),
         )
 
     @property
@@ -125,6 +127,22 @@ class Case(NamedTuple):
         """Words that share n-grams, one of them of one letter, one not ASCII."""
         letters = "ab\u00e4"
         return [letters[n % 3] + f"{n:b}" * (n > 0) for n in range(self.num_rows)]
+
+    @property
+    def attributes(self) -> Attributes:
+        """Attributes of most tokens, and of one that is none."""
+        of_keys = {
+            token: [
+                f"rest={n % 3}",
+                *[f"size={n // 8}"] * (n % 2),
+                *["odd=1"] * (n % 4 > 2),
+            ]
+            for n, token in enumerate(self.tokens)
+            if n % 7
+        }
+        attributes = given_attributes(of_keys | {"another": ["rest=1", "rest=9"]})
+        assert attributes is not None
+        return attributes.known(self.tokens)
 
     @property
     def counts(self) -> np.ndarray:

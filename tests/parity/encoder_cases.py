@@ -3,18 +3,12 @@
 import numpy as np
 
 from embedder.config import Config, with_options
-from embedder.encoders.examples import Examples
+from embedder.data.examples.examples import Examples
 from migration.parity.encoder_subject import EncoderSubject
 
 
 def subject(
-    shape=(6,),
-    kind=np.float32,
-    *,
-    num=97,
-    classes=4,
-    hidden=(11, 9),
-    **options,
+    shape=(6,), kind=np.float32, *, num=97, classes=4, hidden=(11, 9), **options
 ) -> EncoderSubject:
     """Examples whose label depends on their features, and an encoder for them."""
     rng = np.random.default_rng(3)

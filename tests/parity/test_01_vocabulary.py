@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import legacy.vocabulary
-from embedder.tables import corpus, encode
+from embedder.data import corpus, encode
 from migration.parity.data import vocabulary_rung
 from tests.parity.cases import assert_pass
 
@@ -60,8 +60,8 @@ def test_text_gives_the_vocabulary_of_the_oracle(tmp_path, text):
 def test_chunks_and_shards_are_cut_as_the_oracle_cuts(
     monkeypatch, text_file, chunk_bytes, shard_tokens
 ):
-    monkeypatch.setattr("embedder.tables.plain_text._CHUNK_BYTES", chunk_bytes)
-    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", shard_tokens)
+    monkeypatch.setattr("embedder.data.plain_text._CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("embedder.data.shards.SHARD_TOKENS", shard_tokens)
     lines = text_file.read_text().splitlines(keepends=True)
     text_file.write_text("".join(lines[:40]))  # some hundreds of chunks
     assert_same_vocabulary(text_file, 2)
@@ -71,7 +71,7 @@ def test_chunks_and_shards_are_cut_as_the_oracle_cuts(
 def test_a_line_longer_than_a_chunk_stays_one_sequence(
     monkeypatch, tmp_path, chunk_bytes
 ):
-    monkeypatch.setattr("embedder.tables.plain_text._CHUNK_BYTES", chunk_bytes)
+    monkeypatch.setattr("embedder.data.plain_text._CHUNK_BYTES", chunk_bytes)
     path = tmp_path / "text.txt"
     line = " ".join(f"\u00e4{i % 7}" for i in range(200))
     path.write_text(f"a b\n{line}\nc d", encoding="utf-8")

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embedder.tables import encode, loader
-from embedder.tables.blocks import BlockShape, block_source
-from embedder.tables.corpus import sequences_corpus
+from embedder.data import encode
+from embedder.data.blocks import BlockShape, Sampling, block_source
+from embedder.data.corpus import sequences_corpus
+from embedder.tokens import loader
 from migration.parity.data import blocks_rung
 from tests.parity.cases import assert_pass
 
@@ -28,7 +29,7 @@ def make_source(monkeypatch, sequences):
     """A source of several shards."""
 
     def make(shape, sample=1e-2, seed=3):
-        monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 1500)
+        monkeypatch.setattr("embedder.data.shards.SHARD_TOKENS", 1500)
         return source_of(sequences, shape, sample, seed)
 
     return make
@@ -36,14 +37,8 @@ def make_source(monkeypatch, sequences):
 
 def source_of(sequences, shape, sample, seed, min_count=2):
     encoded = encode.encode(sequences_corpus(sequences), min_count)
-    return block_source(
-        encoded,
-        shape,
-        sample=sample,
-        ns_exponent=0.75,
-        seed=seed,
-        epochs=range(3),
-    )
+    sampling = Sampling(sample, 0.75)
+    return block_source(encoded, shape, sampling, seed=seed, epochs=range(3))
 
 
 def assert_same_blocks(source, kind, workers=2):
@@ -86,12 +81,12 @@ def test_any_blocks_are_those_of_the_oracle(
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES.keys())
 @pytest.mark.parametrize("workers", [1, 3])
 @pytest.mark.tfdata
-def test_both_loaders_yield_the_same_superblocks(make_source, shape, workers):
+def test_both_loaders_yield_the_same_chunks(make_source, shape, workers):
     source = make_source(shape)
     for epoch in source.epochs:
         options = {"size": 16, "workers": workers}
-        memory = loader.epoch_superblocks("memory", source, epoch, **options)
-        tfdata = loader.epoch_superblocks("tfdata", source, epoch, **options)
+        memory = loader.epoch_chunks("memory", source, epoch, **options)
+        tfdata = loader.epoch_chunks("tfdata", source, epoch, **options)
         for (actual, num_actual), (desired, num_desired) in zip(
             tfdata, memory, strict=True
         ):

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embedder.config import Config, with_options
-from embedder.tables.corpus import sequences_corpus
-from embedder.tables.encode import encode
-from embedder.tables.training import Training
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import encode
+from embedder.tokens.trainer import TokensTrainer
 from migration.parity.ladder import subject
 from migration.parity.training import epoch_rung
 from tests.parity.cases import UPDATES, assert_pass
@@ -18,10 +18,7 @@ SMALL = with_options(
     Config(), loader="memory", vector_size=8, min_count=2, block=32, alpha=0.02
 )
 ARCHITECTURES = ["skipgram", "cbow"]
-FORMS = {
-    "tiled": {"tile": 16, "noise": 8},
-    "classic": {"tile": 1, "noise": 5},
-}
+FORMS = {"tiled": {"tile": 16, "noise": 8}, "classic": {"tile": 1, "noise": 5}}
 RULES = {
     "cap": {"max_pairs_per_row": 4.0},
     "no_cap": {"max_pairs_per_row": math.inf},
@@ -145,13 +142,13 @@ def test_evaluations_within_the_epoch_change_nothing(
     sequences, tmp_path, monkeypatch, backend
 ):
     scored = []
-    measure = Training.evaluate
+    measure = TokensTrainer.evaluate
 
     def evaluate(self, state):
         scored.append(measure(self, state))
         return scored[-1]
 
-    monkeypatch.setattr(Training, "evaluate", evaluate)
+    monkeypatch.setattr(TokensTrainer, "evaluate", evaluate)
     pairs = tmp_path / "pairs.tsv"
     pairs.write_text("w0\tw1\t3\nw2\tw3\t1\nw4\tw5\t2\n")
     options = {"eval_every": 16, "best_by": str(pairs), "backend": backend}

@@ -5,7 +5,7 @@ import pytest
 
 import legacy.blocks
 from embedder.config import Config, with_options
-from embedder.engine.bootstrap import draws_of_shards, multiplicities
+from embedder.data.bootstrap import draws_of_shards, multiplicities
 from migration.parity.equations import resample
 from migration.parity.replicas import bootstrap_rung, copies, replicas_rung
 from tests.parity.cases import assert_pass
@@ -62,7 +62,7 @@ def test_one_long_sequence_is_cut(rung):
 
 @pytest.mark.slow
 def test_resamples_of_several_shards_are_those_of_the_oracle(sequences, monkeypatch):
-    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 1000)
+    monkeypatch.setattr("embedder.data.shards.SHARD_TOKENS", 1000)
     assert_pass(lines(bootstrap_rung, sequences, dtype="float64"))
 
 

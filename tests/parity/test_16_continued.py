@@ -66,7 +66,7 @@ def test_both_rungs_are_those_of_the_oracle_in_float32(rung):
 @pytest.mark.slow
 @pytest.mark.parametrize("rung", [frozen_rows_rung, update_rung])
 def test_several_shards_are_those_of_the_oracle(rung, monkeypatch):
-    monkeypatch.setattr("embedder.tables.shards.SHARD_TOKENS", 500)
+    monkeypatch.setattr("embedder.data.shards.SHARD_TOKENS", 500)
     found = lines(rung, dtype="float64")
     assert_pass(found)
     sizes = [line.size for line in found if line.quantity.startswith("tokens of shard")]
@@ -82,10 +82,7 @@ def test_one_long_sequence_is_cut(rung):
 
 def test_words_are_split_within_a_sequence():
     given = [["a", "b"], ["c"], [], ["d", "e", "f"], ["g"]]
-    assert split_words(given, 4) == (
-        [["a", "b"], ["c"], ["d"]],
-        [["e", "f"], ["g"]],
-    )
+    assert split_words(given, 4) == ([["a", "b"], ["c"], ["d"]], [["e", "f"], ["g"]])
     assert split_words(given, 99) == ([x for x in given if x], [])
 
 

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from embedder.config import Config, with_options
-from embedder.tables.corpus import sequences_corpus
-from embedder.tables.encode import encode
-from embedder.tables.row_factors import RowFactors
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import encode
+from embedder.tokens.row_lr_multipliers import RowLrMultipliers
 from migration.parity import continued, replicas, training, updates
 from tests.pairs import pairwise
 from tests.parity.cases import CASES, Case, assert_pass
@@ -77,13 +77,9 @@ def test_tables_after_100_updates_are_those_of_the_oracle(
 def test_rows_have_factors(architecture, negative, optimizer):
     num_tables = 1 + bool(negative)
     factors = updates.random_factors(MANY.num_rows, num_tables)
-    for given in (factors, RowFactors(output=factors.output)):
+    for given in (factors, RowLrMultipliers(output=factors.output)):
         sample = MANY.sample(
-            architecture,
-            hs=True,
-            negative=negative,
-            optimizer=optimizer,
-            factors=given,
+            architecture, hs=True, negative=negative, optimizer=optimizer, factors=given
         )
         assert_pass(updates.updates_rung("row factors", sample))
 

@@ -1,12 +1,13 @@
-"""Subwords: every rung with them, for which they mean something."""
+"""Rows that tokens share, of n-grams and of attributes: every rung with them, for which
+they mean something."""
 
 import math
 
 import pytest
 
 from embedder.config import Config, with_options
-from embedder.tables.corpus import sequences_corpus
-from embedder.tables.encode import encode
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import encode
 from migration.parity import replicas, training, updates
 from tests.parity.cases import CASES, Case, assert_pass
 
@@ -40,6 +41,28 @@ def small(**options) -> Config:
 def test_tables_are_those_of_the_oracle(case, architecture, update):
     sample = case.sample(architecture, subwords=(1, 3), update=update)
     assert_pass(updates.updates_rung("one update", sample))
+
+
+@pytest.mark.parametrize("update", ["rows", "kernel"])
+@pytest.mark.parametrize(
+    ("case", "architecture"),
+    cells((CASES[3], "cbow"), (CASES[0], "skipgram"), (CASES[6], "skipgram")),
+    ids=lambda each: getattr(each, "name", each),
+)
+def test_tables_with_attributes_are_those_of_the_oracle(case, architecture, update):
+    sample = case.sample(architecture, attributes=case.attributes, update=update)
+    assert_pass(updates.updates_rung("one update", sample))
+
+
+@pytest.mark.parametrize(
+    ("architecture", "options"),
+    cells(("skipgram", {"update": "kernel"}), ("cbow", {"dtype": "float32"})),
+)
+def test_tables_with_attributes_are_the_oracles_after_100_updates(
+    architecture, options
+):
+    sample = MANY.sample(architecture, attributes=MANY.attributes, **options)
+    assert_pass(updates.updates_rung("100 updates", sample))
 
 
 @pytest.mark.parametrize(

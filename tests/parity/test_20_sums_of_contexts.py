@@ -7,8 +7,8 @@ import math
 import pytest
 
 from embedder.config import Config, with_options
-from embedder.tables.corpus import sequences_corpus
-from embedder.tables.encode import encode
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import encode
 from migration.parity import continued, equations, replicas, training, updates
 from tests.parity.cases import CASES, Case, assert_pass
 

@@ -48,10 +48,9 @@ class _Reader(html.parser.HTMLParser):
         self.open = [Element("", {})]
 
     def handle_starttag(self, tag, attrs):
-        found = Element(tag, dict(attrs))
-        self.open[-1].children.append(found)
+        self.handle_startendtag(tag, attrs)
         if tag not in VOID:
-            self.open.append(found)
+            self.open.append(self.open[-1].children[-1])
 
     def handle_startendtag(self, tag, attrs):
         self.open[-1].children.append(Element(tag, dict(attrs)))
@@ -74,23 +73,15 @@ def parse(text: str) -> Element:
     return reader.open[0]
 
 
-def rows(table: Element) -> dict[str, list[str]]:
-    """The rows of a table by the text of their first cell."""
-    found = {}
-    for row in table.every("tr"):
-        first, *others = (cell.text for cell in row.children)
-        found[first] = others
-    return found
-
-
 def table(page: Element, caption: str) -> dict[str, list[str]]:
-    """The rows of the table with a caption that starts so."""
+    """The rows of the table with a caption that starts so, by their first cell."""
     (found,) = (
         each
         for each in page.every("table")
         if each.every("caption") and each.one("caption").text.startswith(caption)
     )
-    return rows(found)
+    cells = [[cell.text for cell in row.children] for row in found.every("tr")]
+    return {first: others for first, *others in cells}
 
 
 def data(page: Element, id: str) -> Any:

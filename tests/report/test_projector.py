@@ -2,7 +2,6 @@
 
 import re
 import shutil
-import signal
 from pathlib import Path
 
 import numpy as np
@@ -11,16 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from embedder.cli import main
-from embedder.report import of_projector, projector
-from embedder.report.projector import Points, metadata, sprite, write_projector
-from embedder.run.verify import verify
+from embedder.cli.main import main
+from embedder.report import projector_files
+from embedder.report.projector_files import Points, metadata, sprite, write_projector
 from embedder.vectors.export import read_vectors
-from tests.commands import run_python
+from tests.report.conftest import FAST, WORDS
 
-FAST = ["--loader", "memory", "--vector-size", "6", "--min-count", "1", "--sample", "0"]
-HOSTILE = ["<script>", "a\u202eb", "\x1b[31mred", "é", "x" * 500, '"', "\\", "a\u2028b"]
-WORDS = [*HOSTILE, *(f"w{n}" for n in range(60))]
 FILES = ("projector_tensors.bytes", "projector_metadata.tsv")
 
 
@@ -43,36 +38,6 @@ def read(folder: Path) -> tuple[np.ndarray, list[list[str]]]:
     return tensor, [line.split("\t") for line in text.split("\n")[:-1]]
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Path:
-    """Finished runs of tokens and of images; tests only read them."""
-    folder, rng = tmp_path_factory.mktemp("runs"), np.random.default_rng(0)
-    counts = np.arange(1, len(WORDS) + 1)
-    text = np.repeat(WORDS, counts)
-    rng.shuffle(text)
-    (folder / "text.txt").write_text("\n".join(map(" ".join, text.reshape(-1, 2))))
-    for number in range(60):
-        path = folder / "photos" / ("<b>\tdark" if number % 2 else "bright")
-        path.mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 256, (4, 3, 3)).astype(np.uint8)
-        Image.fromarray(pixels).save(path / f"{number}.png")
-    encoder = ["--model", "encoder", "--loader", "memory", "--network", "mlp"]
-    commands = {
-        "tokens": [str(folder / "text.txt"), *FAST, "--epochs", "2"],
-        "images": [str(folder / "photos"), *encoder, "--epochs", "1"],
-    }
-    for name, command in commands.items():
-        assert main(["train", *command, "--workdir", str(folder / name)]) == 0
-    return folder
-
-
-@pytest.fixture
-def run(runs, tmp_path) -> Path:
-    """A copy of the run of tokens, which a test may change."""
-    return shutil.copytree(runs / "tokens", tmp_path / "run")
-
-
-@pytest.mark.slow
 @pytest.mark.row("B71")
 def test_a_run_ends_with_the_vectors_of_its_tokens(runs):
     tensor, (names, *rows) = read(runs / "tokens/tensorboard")
@@ -85,28 +50,6 @@ def test_a_run_ends_with_the_vectors_of_its_tokens(runs):
     assert {"<script>", "a\\u202eb", "\\x1b[31mred", f"{'x' * 79}…"} < {*tokens}
 
 
-def test_the_report_adds_names_and_labels(run, tmp_path):
-    table = tmp_path / "names.csv"
-    table.write_text("token,title,kind\n<script>,<i>Fox,animal\n")
-    options = ["--names", str(table), "--label", "kind"]
-    assert main(["report", str(run), *options]) == 0
-    _, (names, *rows) = read(run / "tensorboard")
-    assert names == ["token", "count", "name", "kind"]
-    texts = {token: (name, kind) for token, _, name, kind in rows}
-    assert texts["<script>"] == ("<i>Fox", "animal")
-    assert {*texts.values()} == {("<i>Fox", "animal"), (" ", " ")}
-
-
-def test_labels_do_not_take_the_column_of_counts(run, tmp_path):
-    table = tmp_path / "names.csv"
-    table.write_text(f"key,count\n{WORDS[-1]},many\n")
-    command = ["report", str(run), "--names", str(table), "--label", "count"]
-    assert main(command) == 0
-    _, (names, row, *_) = read(run / "tensorboard")
-    assert names == ["token", "count", "name", "count (label)"]
-    assert [int(row[1]), row[3]] == [len(WORDS), "many"]
-
-
 @pytest.mark.row("B71", "B72")
 def test_a_run_of_images_has_thumbnails_and_predictions(runs):
     folder = runs / "images/tensorboard"
@@ -114,30 +57,29 @@ def test_a_run_of_images_has_thumbnails_and_predictions(runs):
     vectors = read_vectors(runs / "images/vectors.safetensors")
     np.testing.assert_array_equal(tensor, vectors.matrix)
     assert names == ["key", "label", "predicted", "held_out"]
-    assert {row[3] for row in rows} == {"0"}
-    assert {row[1] for row in rows} == {"<b>\\tdark", "bright"}
+    assert [row[3] for row in rows].count("1") == 30
+    assert {row[1] for row in rows} == {"<b>\\tbright", "dark"}
     found = config(folder)
     assert found["single_image_dim"] == ["4", "4"]
     sheet = np.asarray(Image.open(folder / found["image_path"][0]))
     assert sheet.shape == (32, 32, 3)  # 8 x 8 tiles for 60 images
     for number in (0, 17, 59):
-        pixels = np.asarray(
-            Image.open(runs / "photos" / rows[number][0].replace("\\t", "\t"))
-        )
+        path = runs / "photos" / rows[number][0].replace("\\t", "\t")
         top, left = 4 * (number // 8), 4 * (number % 8)
-        np.testing.assert_array_equal(sheet[top : top + 4, left : left + 3], pixels)
+        tile = sheet[top : top + 4, left : left + 3]
+        np.testing.assert_array_equal(tile, np.asarray(Image.open(path)))
 
 
 @pytest.mark.row("B72")
 def test_images_that_are_gone_or_large_are_left_out(runs, tmp_path, caplog):
     run = shutil.copytree(runs / "images", tmp_path / "run")
     vectors = read_vectors(run / "vectors.safetensors")
-    of_projector.write(run, vectors, image_bytes=10)
+    projector_files.write(run, vectors, image_bytes=10)
     assert "image_path" not in config(run / "tensorboard")
     assert not (run / "tensorboard/projector_sprite.png").exists()
     corpus = run / "corpus.json"
     corpus.write_text(corpus.read_text().replace("photos", "gone"))
-    of_projector.write(run, vectors)
+    projector_files.write(run, vectors)
     assert "image_path" not in config(run / "tensorboard")
     assert len(read(run / "tensorboard")[0]) == 60
 
@@ -173,101 +115,31 @@ def test_a_sprite_is_square_and_has_each_image(num, height, width, seed):
 
 
 def test_sizes_are_bounded():
-    assert projector.num_points(10**6, 100) == 20_000
-    assert projector.num_points(10**6, 100, has_images=True) == 5_000
-    assert projector.num_points(10**6, 1_000) == 8_388
-    assert projector.num_points(7, 100) == 7
+    assert projector_files.num_points(10**6, 100) == 20_000
+    assert projector_files.num_points(10**6, 100, has_images=True) == 5_000
+    assert projector_files.num_points(10**6, 1_000) == 8_388
+    assert projector_files.num_points(7, 100) == 7
     images = np.zeros((5_000, 32, 32, 3), np.uint8)
     assert max(sprite(images)[0].size) <= 8_192  # what TensorBoard reads
 
 
-@pytest.mark.slow
-def test_no_report_trains_without_and_report_writes_them(runs, tmp_path):
-    path = str(tmp_path / "run")
-    text = str(runs / "text.txt")
-    assert main(["train", text, *FAST, "--no-report", "--workdir", path]) == 0
-    folder = tmp_path / "run/tensorboard"
+def test_no_report_trains_without_and_report_writes_them(here):
+    command = ["train", "text.txt", *FAST, "--no-report", "--workdir", "new"]
+    assert main(command) == 0
+    folder = here / "new/tensorboard"
     assert not [*folder.glob("*projector*")]
-    assert main(["report", path, "--to", str(tmp_path / "page.html")]) == 0
+    assert main(["report", "new", "--to", "page.html"]) == 0
     assert not [*folder.glob("*projector*")]
-    assert main(["report", path]) == 0
+    assert main(["report", "new"]) == 0
     assert len(read(folder)[0]) == len(WORDS)
 
 
-def test_a_longer_run_has_its_own_vectors(run):
-    before = read(run / "tensorboard")[0]
-    assert main(["train", "--workdir", str(run), "--epochs", "3"]) == 0
-    after = read(run / "tensorboard")[0]
-    matrix = read_vectors(run / "vectors.safetensors").matrix
-    np.testing.assert_array_equal(after, matrix)
-    assert (after != before).any()
-    assert [str(x) for x in verify(run) if x.fault] == []
-
-
-def test_a_finished_run_that_lost_its_vectors_stays_whole(run):
+def test_a_finished_run_that_lost_its_vectors_stays_whole(here):
     """It resumes, and the files of before have no checksum."""
-    (run / "vectors.safetensors").unlink()
-    assert main(["train", "--workdir", str(run)]) == 0
-    assert [str(x) for x in verify(run) if x.fault] == []
-    assert len(read(run / "tensorboard")[0]) == len(WORDS)
-
-
-def test_a_mirror_has_them(runs, tmp_path):
-    text, mirror = str(runs / "text.txt"), tmp_path / "mirror"
-    command = ["train", text, *FAST, "--mirror", str(mirror)]
-    assert main([*command, "--workdir", str(tmp_path / "run")]) == 0
-    for name in (*FILES, "projector_config.pbtxt"):
-        own = tmp_path / "run/tensorboard" / name
-        assert (mirror / "tensorboard" / name).read_bytes() == own.read_bytes()
-
-
-@pytest.mark.row("F57")
-def test_files_that_cannot_be_written_are_a_warning(
-    runs, tmp_path, monkeypatch, capsys
-):
-    def fail(folder, points):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(of_projector, "write_projector", fail)
-    path = str(tmp_path / "run")
-    assert main(["train", str(runs / "text.txt"), *FAST, "--workdir", path]) == 0
-    said = capsys.readouterr().err
-    assert "The vectors for TensorBoard are not written: " in said
-    assert "No space left on device. The run is finished; `embedder report" in said
-
-
-KILLED = """
-import os, sys
-from pathlib import Path
-from embedder.disk import files
-sync, count = files.sync, 0
-def killed(path):
-    global count
-    count += "projector_" in path.name
-    if count == int(sys.argv[1]):
-        os.kill(os.getpid(), 9)
-    sync(path)
-files.sync = killed
-from embedder.cli import main
-sys.exit(main(sys.argv[2:]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.row("F57")
-@pytest.mark.parametrize("at", [1, 2, 3])
-def test_a_kill_meanwhile_leaves_a_finished_run(runs, tmp_path, at):
-    """And a config that names what is there, or none."""
-    path = tmp_path / "run"
-    command = ["train", str(runs / "text.txt"), *FAST, "--workdir", str(path)]
-    done = run_python("-c", KILLED, at, *command)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    assert not (path / "tensorboard/projector_config.pbtxt").exists()
-    assert [str(x) for x in verify(path) if x.fault] == []
-    assert main(command) == 0  # it was finished before
-    assert main(["report", str(path)]) == 0
-    assert len(read(path / "tensorboard")[0]) == len(WORDS)
-    assert not [*(path / "tensorboard").glob(".*")]
+    Path("run/vectors.safetensors").unlink()
+    assert main(["train", "text.txt", *FAST, "--workdir", "run"]) == 0
+    assert main(["verify", "run"]) == 0
+    assert len(read(here / "run/tensorboard")[0]) == len(WORDS)
 
 
 def test_writing_again_replaces_what_was_there(tmp_path):

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from embedder.report.page import Comparison, Page, make_report
+from embedder.report.points import Effort, Source, make_map
 from embedder.report.predictions import predictions
 from tests.report import parsed
 from tests.report.test_report_page import HOSTILE, RNG, make_token_map, whole_page
@@ -49,6 +51,8 @@ for (const element of document.querySelectorAll("main *")) {
 }
 return [least, where];
 """
+COLOURS = "const s = getComputedStyle(document.body); "
+COLOURS += "return [s.color, s.backgroundColor]"
 PLACE = """
 const view = Bokeh.index.roots ? Bokeh.index.roots[0] : [...Bokeh.index][0];
 const data = Bokeh.documents[0].get_model_by_name("points").data;
@@ -69,11 +73,10 @@ def browser() -> Iterator[Any]:
     for argument in ("headless=new", "no-sandbox", "enable-unsafe-swiftshader"):
         options.add_argument(f"--{argument}")
     options.add_argument("--window-size=1280,1000")
-    options.set_capability(
-        "goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"}
-    )
+    logs = {"browser": "ALL", "performance": "ALL"}
+    options.set_capability("goog:loggingPrefs", logs)
     service = webdriver.ChromeService(shutil.which("chromedriver"))
-    driver = webdriver.Chrome(options=options, service=service)
+    driver = webdriver.Chrome(options, service)
     yield driver
     driver.quit()
 
@@ -126,56 +129,46 @@ def expected_neighbours(page: Page, token: str) -> list[str]:
 @pytest.mark.parametrize("texts", [NAMES[:5], HOSTILE], ids=["plain", "hostile"])
 def test_the_console_has_no_message_and_no_request_goes_out(browser, tmp_path, texts):
     show(browser, whole_page(texts), tmp_path)
-    element(browser, "#map-query").send_keys(texts[0][:6] + "\n")
+    search(browser, texts[0][:6])
     assert neighbours_shown(browser)
     messages = browser.get_log("browser")
     assert [x for x in messages if x["level"] in ("SEVERE", "WARNING")] == []
-    events = [
-        json.loads(x["message"])["message"] for x in browser.get_log("performance")
-    ]
-    urls = [
-        event["params"]["request"]["url"]
-        for event in events
-        if event["method"] == "Network.requestWillBeSent"
-    ]
+    logged = browser.get_log("performance")
+    events = [json.loads(x["message"])["message"] for x in logged]
+    sent = [x for x in events if x["method"] == "Network.requestWillBeSent"]
+    urls = [event["params"]["request"]["url"] for event in sent]
     outside = [url for url in urls if not url.startswith(("file:", "data:", "blob:"))]
     assert outside == [] and sum(url.startswith("file:") for url in urls) == 1
     assert browser.execute_script("return document.querySelectorAll('svg').length") > 3
+    for width in (400, 1280):  # nothing is wider than the window
+        look(browser, width, "light")
+        script = "return document.documentElement.scrollWidth"
+        assert browser.execute_script(script) <= width
+
+
+def search(browser, text: str) -> None:
+    element(browser, "#map-query").clear()
+    element(browser, "#map-query").send_keys(text + "\n")
 
 
 def test_the_search_finds_tokens_and_names(browser, tmp_path):
     names = [f"Name {i}" for i in range(300)]
     page = Page("map", [], [], map=make_token_map(NAMES, names=names))
     show(browser, page, tmp_path)
-    query = element(browser, "#map-query")
-    query.send_keys("TOKEN29")
+    element(browser, "#map-query").send_keys("TOKEN29")
     found = browser.find_elements("css selector", "#map-found .token bdi:first-child")
-    assert [each.text for each in found] == [
-        "token29",
-        *(f"token29{i}" for i in range(10)),
-    ]
-    query.send_keys("7\n")
-    assert neighbours_shown(browser)[0].startswith(
-        expected_neighbours(page, "token297")[0]
-    )
-    query.clear()
-    query.send_keys("name 42\n")
+    tokens = ["token29", *(f"token29{i}" for i in range(10))]
+    assert [each.text for each in found] == tokens
+    search(browser, "name 42")
     assert element(browser, "#map-selected h3").text == "token42 Name 42"
-    query.clear()
-    query.send_keys("nothing like it")
+    search(browser, "nothing like it")
     assert element(browser, "#map-found").text == "none"
-
-
-def test_a_neighbour_is_a_button_that_goes_on(browser, tmp_path):
-    page = Page("map", [], [], map=make_token_map(NAMES))
-    show(browser, page, tmp_path)
-    element(browser, "#map-query").send_keys("token7\n")
-    assert neighbours_shown(browser) == expected_neighbours(page, "token7")
-    first = element(browser, "#map-selected .token")
+    show(browser, Page("map", [], [], map=make_token_map(NAMES)), tmp_path)
+    search(browser, "token7")
+    first = element(browser, "#map-selected .token")  # a button, that goes on
     name = first.text
     first.send_keys("\n")
     assert element(browser, "#map-selected h3").text == name
-    assert neighbours_shown(browser) == expected_neighbours(page, name)
 
 
 def test_a_click_on_a_point_lists_its_neighbours(browser, tmp_path):
@@ -213,27 +206,33 @@ def test_zoom_and_colours_change_the_map(browser, tmp_path):
     assert element(browser, "#map-legend").text.splitlines()[0] == "1 to 9"
 
 
+def test_groups_have_names_in_large_letters(browser, tmp_path):
+    page = Page("map", [], [], map=make_token_map(NAMES))
+    show(browser, page, tmp_path)
+    labels = "return Bokeh.documents[0].get_model_by_name('labels').data"
+    found = browser.execute_script(labels)
+    pairs = zip(found["text"], found["size"], strict=True)
+    large = [text for text, size in pairs if size == "17px"]
+    names = [NAMES[token][:24] for token in page.map.groups]
+    assert large and large == [name for name in names if name in large]
+    assert "12px" in found["size"]  # of other tokens, where there is room
+
+
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_texts_have_contrast_in_both_themes(browser, tmp_path, theme):
+    """And print is black on white."""
     look(browser, 1280, theme)
     show(browser, whole_page(NAMES[:5]), tmp_path)
-    ground = "return getComputedStyle(document.body).backgroundColor"
-    value = int(parsed_colour(browser.execute_script(ground))[0])
-    assert value > 240 if theme == "light" else value < 40
+    red = int(re.findall(r"\d+", browser.execute_script(COLOURS)[1])[0])
+    assert red > 240 if theme == "light" else red < 40
     least, where = browser.execute_script(CONTRAST)
     assert least >= 4.5, where  # WCAG 2.2, 1.4.3
-
-
-def parsed_colour(text: str) -> list[str]:
-    return text[text.index("(") + 1 : -1].split(",")
-
-
-@pytest.mark.parametrize("width", [400, 1280])
-def test_nothing_is_wider_than_the_window(browser, tmp_path, width):
-    look(browser, width, "light")
-    show(browser, whole_page(HOSTILE), tmp_path)
-    script = "return document.documentElement.scrollWidth"
-    assert browser.execute_script(script) <= width
+    printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
+    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    media = {"media": "print", "features": features}
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    assert browser.execute_script(COLOURS) == ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]
 
 
 LINES = """
@@ -263,21 +262,11 @@ def test_numbers_are_one_line_high(browser, tmp_path, width):
         ),
     )
     show(browser, page, tmp_path)
-    element(browser, "#map-query").send_keys(NAMES[0] + "\n")
+    search(browser, NAMES[0])
     lines = browser.execute_script(LINES)
     assert {*numbers, "10019", "1,234,567"} <= {text for text, _ in lines}
     assert [each for each in lines if each[1] > 1] == []
     assert browser.execute_script("return document.body.scrollWidth") <= width
-
-
-def test_the_matrix_is_apart_from_the_chart_above_it(browser, tmp_path):
-    show(browser, whole_page(NAMES[:5]), tmp_path)
-    script = """
-    const bottom = document.querySelector("#predictions .columns");
-    const top = document.querySelector(".confusion caption");
-    const box = (each) => each.getBoundingClientRect();
-    return box(top).top - box(bottom).bottom"""
-    assert browser.execute_script(script) >= 16
 
 
 def test_the_keyboard_reaches_all_and_the_focus_is_seen(browser, tmp_path):
@@ -300,39 +289,15 @@ def test_the_keyboard_reaches_all_and_the_focus_is_seen(browser, tmp_path):
     assert expected <= {*ids}
 
 
-def test_print_is_black_on_white_in_a_dark_theme(browser, tmp_path):
-    look(browser, 1280, "dark")
-    show(browser, whole_page(NAMES[:5]), tmp_path)
-    printed = browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})
-    assert base64.b64decode(printed["data"]).startswith(b"%PDF")
-    media = {
-        "media": "print",
-        "features": [{"name": "prefers-color-scheme", "value": "dark"}],
-    }
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
-    colours = (
-        "const s = getComputedStyle(document.body); return [s.color, s.backgroundColor]"
-    )
-    assert browser.execute_script(colours) == ["rgb(0, 0, 0)", "rgb(255, 255, 255)"]
-
-
 def test_twenty_thousand_points_are_drawn(browser, tmp_path):
-    texts = [f"t{i}" for i in range(20_000)]
-    found = make_token_map(texts[:1000])
-    source = found.source._replace(
-        texts=texts,
-        vectors=RNG.normal(size=(1, 20_000, 4)),
-        counts=np.arange(20_000, 0, -1),
-    )
-    from embedder.report.points import Effort, make_map
-
-    page = Page(
-        "large", [], [], map=make_map(source, Effort(20_000, 1e12, "components"))
-    )
+    texts, counts = [f"t{i}" for i in range(20_000)], np.arange(20_000, 0, -1)
+    source = Source(texts, RNG.normal(size=(1, 20_000, 4)), counts)
+    drawn = make_map(source, Effort(20_000, 1e12, "components"))
+    page = Page("large", [], [], map=drawn)
     seconds = show(browser, page, tmp_path)
     print(f"opened in {seconds:.1f} s")
-    assert seconds < 10  # far above what it takes: migration/docs/report.md
-    element(browser, "#map-query").send_keys("t19999\n")
+    assert seconds < 10  # far above what it takes: docs/how-to/read-a-report.md
+    search(browser, "t19999")
     assert neighbours_shown(browser) == expected_neighbours(page, "t19999")
 
 
@@ -348,7 +313,7 @@ def test_a_page_in_a_frame_works(browser, tmp_path):
     browser.switch_to.frame(0)
     ready = "return document.getElementById('map-plot').dataset.ready === 'yes'"
     WebDriverWait(browser, 60).until(lambda each: each.execute_script(ready))
-    element(browser, "#map-query").send_keys("token7\n")
+    search(browser, "token7")
     assert neighbours_shown(browser) == expected_neighbours(page, "token7")
     browser.switch_to.default_content()
     assert [x for x in browser.get_log("browser") if x["level"] == "SEVERE"] == []

@@ -1,5 +1,6 @@
 """Reports of runs: written when a training ends, and by the verb."""
 
+import base64
 import errno
 import json
 import os
@@ -13,328 +14,276 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from embedder import EmbeddingTrainer, FeatureEncoder
-from embedder.cli import main
-from embedder.config import make_config
-from embedder.disk.digests import DIGESTS_FILE
+from embedder import EmbeddingTrainer, FeatureEncoder, read_vectors
+from embedder.cli.main import main
 from embedder.errors import InputError
-from embedder.report.page import Report
-from embedder.run.stopping import Stop, Stopped
-from embedder.run.train import train
-from embedder.vectors.export import read_vectors
 from tests.commands import error_line, record_stages, run_python
+from tests.contract.events import at_each_event
 from tests.report import parsed
+from tests.report.conftest import ENCODER, FAST, WORDS
 
-FAST = ["--loader", "memory", "--vector-size", "8", "--min-count", "1", "--sample", "0"]
-FAST += ["--epochs", "2"]
-WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "</script>"]
 RESULTS = "vectors.safetensors", "model.npz", "vectors.txt"
+TRAIN = ["train", "text.txt", *FAST, "--workdir"]
 
 
-def write_text(path: Path) -> str:
-    rng = np.random.default_rng(0)
-    path.write_text("\n".join(" ".join(rng.permutation(WORDS)) for _ in range(60)))
-    return str(path)
+def page(path: str | Path = "run/report.html") -> parsed.Element:
+    return parsed.parse(Path(path).read_text(encoding="utf-8"))
 
 
-def write_images(folder: Path) -> str:
-    rng = np.random.default_rng(0)
-    for name, least in (("dark", 0), ("<b>bright", 156)):
-        (folder / name).mkdir(parents=True)
-        for number in range(20):
-            pixels = least + rng.integers(100, size=(4, 3, 3))
-            Image.fromarray(pixels.astype(np.uint8)).save(
-                folder / name / f"{number}.png"
-            )
-    return str(folder)
-
-
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory) -> Path:
-    """Finished runs: of tokens, of replicas, of images. Tests only read them."""
-    folder = tmp_path_factory.mktemp("runs")
-    text, images = write_text(folder / "text.txt"), write_images(folder / "photos")
-    encoder = ["--model", "encoder", "--loader", "memory", "--network", "mlp"]
-    encoder += ["--epochs", "2", "--batch-size", "8", "--validation-fraction", "0.5"]
-    for name, command in {
-        "tokens": [text, *FAST],
-        "other": [text, *FAST, "--window", "2", "--epochs", "1"],
-        "replicas": [text, *FAST, "--replicas", "3"],
-        "images": [images, *encoder],
-    }.items():
-        assert main(["train", *command, "--workdir", str(folder / name)]) == 0
-    return folder
-
-
-@pytest.fixture
-def run(runs, tmp_path) -> Path:
-    """A copy of the run of tokens, which a test may change."""
-    return shutil.copytree(runs / "tokens", tmp_path / "run")
-
-
-def written(run: Path, folder: Path) -> parsed.Element:
+def written(*arguments: str) -> parsed.Element:
     """The page that the user asks for; of small runs it alone has a map."""
-    path = folder / "page.html"
-    assert main(["report", str(run), "--to", str(path)]) == 0
-    return page(path)
+    assert main(["report", *arguments, "--to", "page.html"]) == 0
+    return page("page.html")
 
 
-def page(path: Path) -> parsed.Element:
-    return parsed.parse(path.read_text(encoding="utf-8"))
+def rewritten() -> parsed.Element:
+    """The page of `run`, made anew."""
+    assert main(["report", "run"]) == 0
+    return page()
 
 
-@pytest.mark.slow
-def test_a_training_ends_with_its_report(runs):
-    found = page(runs / "tokens" / "report.html")
-    assert found.one("h1").text == "Report of tokens"
-    result = parsed.table(found, "Result")
-    assert result["epochs"] == ["2 of 2"] and result["end"] == ["all epochs are done"]
-    lines = (runs / "tokens" / "metrics.jsonl").read_text().splitlines()
-    assert result["loss at the end"] == [f"{json.loads(lines[-1])['loss']:.4f}"]
-    facts = parsed.table(found, "Data")
-    assert facts["types"] == ["9"] and facts["tokens of the vocabulary"] == ["540"]
-    assert facts["file text.txt"][0].startswith(
-        f"{(runs / 'text.txt').stat().st_size:,}"
-    )
-    given = parsed.table(found, "Settings other than the defaults")
-    assert given["vector_size"] == ["8", "100"] and "window" not in given
-    assert "alpha" in parsed.table(found, "Settings that were left open")
-    titles = [each.one("strong").text for each in found.every("figcaption")]
-    assert titles == ["loss", "alpha", "words_per_second", "time, % by activity"]
-
-
-def test_the_facts_of_a_corpus_are_those_of_its_text(tmp_path):
-    text, run = tmp_path / "text.txt", tmp_path / "run"
-    lines = ["a a a b b c", "a b d", "a"] * 10 + ["rare words only"]
-    text.write_text("\n".join(lines))
-    command = ["train", str(text), "--min-count", "5", "--sample", "0.01"]
-    command += ["--loader", "memory", "--epochs", "1", "--vector-size", "4"]
-    assert main([*command, "--workdir", str(run)]) == 0
-    facts = parsed.table(page(run / "report.html"), "Data")
-    counts = {"a": 50, "b": 30, "c": 10, "d": 10}
-    limits = [0.01 / (count / 100) for count in counts.values()]
-    kept = sum(
-        count * min(1, limit**0.5 + limit)
-        for count, limit in zip(counts.values(), limits, strict=True)
-    )
-    assert facts["sequences with known tokens"] == ["30"] and facts["tokens"] == ["103"]
-    assert facts["tokens outside the vocabulary (min_count)"] == ["3, 2.91 %"]
-    assert facts["tokens kept in an epoch (sample)"] == [
-        f"{kept:.4g} % of the vocabulary"
-    ]
-    before = json.loads((run / "corpus.json").read_text())
-    for changed in ({}, {"tokens": "many", "kept_share": True, "sequences": -1e999}):
-        (run / "corpus.json").write_text(json.dumps(before | {"facts": changed}))
-        assert main(["report", str(run)]) == 0
-        facts = parsed.table(page(run / "report.html"), "Data")
-        assert "tokens of the vocabulary" in facts and "tokens" not in facts
-
-
-@pytest.mark.slow
-def test_a_training_of_few_tokens_ends_with_no_map(runs):
-    found = page(runs / "tokens" / "report.html")
-    assert not found.every("script", id="map-data")
-    assert found.one("section", id="samples")
-
-
-def test_the_map_and_the_samples_have_the_neighbours(runs, tmp_path):
-    found = written(runs / "tokens", tmp_path)
-    vectors = read_vectors(runs / "tokens" / "vectors.safetensors")
-    data = parsed.data(found, "map-data")
-    assert sorted(data["texts"]) == sorted(WORDS)
-    near = decoded(data["ids"], "<u2").reshape(len(WORDS), -1)
-    ids, cosines = vectors.neighbors(data["texts"], 10)
-    assert [data["texts"][i] for i in near[0]] == [vectors.keys[i] for i in ids[0]]
-    similarity = decoded(data["similarity"], "<i2") / 10_000
-    np.testing.assert_allclose(similarity, cosines.ravel(), atol=6e-5)
-    samples = parsed.table(found, "Neighbours with their similarity")
-    assert len(samples) == 6 and "the" in str(samples)
+def titles(found: parsed.Element) -> list[str]:
+    curves = found.one("section", id="curves")
+    return [each.one("strong").text for each in curves.every("figcaption")]
 
 
 def decoded(text: str, dtype: str) -> np.ndarray:
-    import base64
-
     return np.frombuffer(base64.b64decode(text), dtype)
 
 
-def test_a_run_of_replicas_has_intervals_and_stability(runs, tmp_path):
-    found = written(runs / "replicas", tmp_path)
+def assert_has_results_of(runs: Path, run: str) -> None:
+    for name in RESULTS:
+        assert Path(run, name).read_bytes() == (runs / "tokens" / name).read_bytes()
+
+
+TITLES = ["loss", "alpha", "words_per_second", "time, % by activity"]
+
+
+def test_a_training_ends_with_its_report(runs):
+    found = page(runs / "tokens/report.html")
+    assert found.one("h1").text == "Report of tokens"
+    result = parsed.table(found, "Result")
+    assert result["epochs"] == ["2 of 2"] and result["end"] == ["all epochs are done"]
+    lines = (runs / "tokens/metrics.jsonl").read_text().splitlines()
+    assert result["loss at the end"] == [f"{json.loads(lines[-1])['loss']:.4f}"]
+    facts = parsed.table(found, "Data")
+    assert facts["types"] == ["60"] and facts["tokens of the vocabulary"] == ["3,600"]
+    size = f"{(runs / 'text.txt').stat().st_size:,}"
+    assert facts["file text.txt"][0].startswith(size)
+    given = parsed.table(found, "Settings other than the defaults")
+    assert given["vector_size"] == ["8", "100"] and "window" not in given
+    assert "alpha" in parsed.table(found, "Settings that were left open")
+    assert titles(found) == TITLES
+    assert found.one("section", id="samples") and found.one("section", id="map")
+
+
+def test_the_facts_of_a_corpus_are_those_of_its_text(here):
+    lines = ["a a a b b c", "a b d", "a"] * 10 + ["rare words only"]
+    Path("facts.txt").write_text("\n".join(lines))
+    command = "facts.txt --min-count 5 --sample 0.01 --epochs 1 --vector-size 4"
+    command += " --loader memory --workdir facts"
+    assert main(["train", *command.split()]) == 0
+    found = page("facts/report.html")
+    assert not found.every("script", id="map-data")  # of few tokens
+    facts = parsed.table(found, "Data")
+    counts = np.array([50, 30, 10, 10])
+    limits = 0.01 / (counts / 100)
+    kept = (counts * np.minimum(1, limits**0.5 + limits)).sum()
+    assert facts["sequences with known tokens"] == ["30"] and facts["tokens"] == ["103"]
+    assert facts["tokens outside the vocabulary (min_count)"] == ["3, 2.91 %"]
+    shown = [f"{kept:.4g} % of the vocabulary"]
+    assert facts["tokens kept in an epoch (sample)"] == shown
+    before = json.loads(Path("facts/corpus.json").read_text())
+    for changed in ({}, {"tokens": "many", "kept_share": True, "sequences": -1e999}):
+        Path("facts/corpus.json").write_text(json.dumps(before | {"facts": changed}))
+        facts = parsed.table(written("facts"), "Data")
+        assert "tokens of the vocabulary" in facts and "tokens" not in facts
+
+
+def test_the_map_and_the_samples_have_the_neighbours(runs, here):
+    found = written("run")
+    vectors = read_vectors(runs / "tokens/vectors.safetensors")
+    data = parsed.data(found, "map-data")
+    places = [vectors.keys.index(word) for word in WORDS[:9]]
+    assert [data["texts"][i] for i in places] == WORDS[:9]
+    ids, cosines = vectors.neighbors(vectors.keys, 10)
+    near = decoded(data["ids"], "<u2").reshape(len(WORDS), -1)
+    np.testing.assert_array_equal(near, ids)
+    similarity = decoded(data["similarity"], "<i2") / 10_000
+    np.testing.assert_allclose(similarity, cosines.ravel(), atol=6e-5)
+    samples = parsed.table(found, "Neighbours with their similarity")
+    assert len(samples) == 6  # of five tokens
+
+
+def test_a_run_of_replicas_has_intervals_and_stability(here):
+    found = written("replicas")
     data = parsed.data(found, "map-data")
     assert [each["name"] for each in data["colourings"]] == ["frequency", "stability"]
-    middle, low, high = (
-        decoded(data[name], "<i2") for name in ("similarity", "lower", "upper")
-    )
+    names = "similarity", "lower", "upper"
+    middle, low, high = (decoded(data[name], "<i2") for name in names)
     assert (low <= middle).all() and (middle <= high).all() and (low < high).any()
     assert "interval over the replicas" in found.one("section", id="samples").text
 
 
-def test_the_report_of_an_encoder_has_its_predictions(runs, tmp_path):
-    found = written(runs / "images", tmp_path)
+def test_the_report_of_an_encoder_has_its_predictions(runs, here):
+    found = written(str(runs / "images"))
     assert parsed.table(found, "Result")["epochs"] == ["2 of 2"]
     section = found.one("section", id="predictions")
     scores = parsed.table(section, "Of validation examples")
-    assert scores["examples"] == ["20"]
+    assert scores["examples"] == ["30"]
     for name in ("accuracy", "negative log likelihood", "calibration error (ECE)"):
         numbers = re.fullmatch(r"([\d.]+) \[([\d.]+), ([\d.]+)\]", scores[name][0])
         value, low, high = map(float, numbers.groups())
         assert low <= high and (low <= value <= high or "ECE" in name)
-    confusion = parsed.table(section, "Confusion matrix")
-    assert confusion["label"] == ["<b>bright", "dark"]
-    counts = [int(x) for row in ("dark", "<b>bright") for x in confusion[row]]
-    assert sum(counts) == 20
-    images = section.every("img")
-    assert len(images) == 20  # all of the validation examples, which are few
-    assert {"dark", "<b>bright"} == {
-        each.attributes["alt"].rpartition("label ")[2] for each in images
-    }
+    confusion, bright = parsed.table(section, "Confusion matrix"), "<b>\\tbright"
+    assert confusion["label"] == [bright, "dark"]
+    assert sum(int(x) for row in ("dark", bright) for x in confusion[row]) == 30
+    alts = [each.attributes["alt"] for each in section.every("img")]
+    assert len(alts) == 24  # of the 30 validation examples
+    assert {alt.rpartition("label ")[2] for alt in alts} == {"dark", bright}
     assert parsed.data(found, "map-data")["colourings"][0]["name"] == "label"
-    titles = [each.one("strong").text for each in found.every("figcaption")]
-    assert titles[0] == "loss" and "Accuracy by confidence" in titles
+    charts = [each.one("strong").text for each in found.every("figcaption")]
+    assert charts[0] == "loss" and "Accuracy by confidence" in charts
+    keys = [each.text for each in found.every("figure")[0].every("span", **KEY)]
+    assert keys == ["train_loss", "val_loss"]
 
 
-def test_no_report_if_it_is_not_wanted(runs, tmp_path):
-    folder = tmp_path / "run"
-    command = ["train", str(runs / "text.txt"), *FAST, "--workdir", str(folder)]
-    assert main([*command, "--no-report"]) == 0
-    assert not (folder / "report.html").exists()
-    for name in RESULTS:
-        assert (folder / name).read_bytes() == (runs / "tokens" / name).read_bytes()
+KEY = {"class": "key"}
 
 
-def test_no_checksum_is_of_the_report(run, capsys):
-    assert "report.html" not in (run / DIGESTS_FILE).read_text()
-    for change in (lambda p: p.write_text("changed"), Path.unlink):
-        change(run / "report.html")
-        assert main(["verify", str(run)]) == 0
+def test_the_results_of_a_run_are_the_same_without_a_report(runs, here, capsys):
+    """Which has no checksum, and belongs to the run for the same command."""
+    assert main([*TRAIN, "new", "--no-report"]) == 0
+    assert not Path("new/report.html").exists()
+    assert_has_results_of(runs, "new")
+    assert "report.html" not in Path("run/SHA256SUMS").read_text()
+    for change in (lambda path: path.write_text("changed"), Path.unlink):
+        change(Path("run/report.html"))
+        capsys.readouterr()
+        assert main(["verify", "run"]) == 0
         out = capsys.readouterr().out
         assert "0 not." in out and "report.html" not in out
-
-
-def test_the_same_command_takes_a_folder_with_a_report_for_a_run(runs, run, capsys):
-    text = str(runs / "text.txt")
-    assert main(["train", text, *FAST, "--workdir", str(run)]) == 0
+    assert main([*TRAIN, "run"]) == 0
     assert "finished before" in capsys.readouterr().out
-    (run / "report.html").write_text("of before")
-    command = ["train", text, *FAST, "--workdir", str(run), "--overwrite"]
-    assert main([*command, "--no-report"]) == 0
-    assert not (run / "report.html").exists()
+    Path("run/report.html").write_text("of before")
+    assert main([*TRAIN, "run", "--overwrite", "--no-report"]) == 0
+    assert not Path("run/report.html").exists()
 
 
-def test_a_longer_run_has_a_new_report(runs, run):
-    command = ["train", str(runs / "text.txt"), *FAST, "--workdir", str(run)]
-    assert main([*command, "--epochs", "3"]) == 0
-    assert parsed.table(page(run / "report.html"), "Result")["epochs"] == ["3 of 3"]
+def test_the_map_after_a_training_shows_groups_with_names(here):
+    pytest.importorskip("openTSNE")
+    groups = [[f"{letter}{i}" for i in range(20)] for letter in "abcdef"]
+    order = np.random.default_rng(0).permutation
+    lines = [" ".join(order(group)) for group in groups for _ in range(20)]
+    Path("groups.txt").write_text("\n".join(lines))
+    assert main(["train", "groups.txt", *FAST, "--workdir", "groups"]) == 0
+    found = page("groups/report.html")
+    assert "120 tokens by t-SNE" in found.one("section", id="map").text
+    data = parsed.data(found, "map-data")
+    assert len(data["groups"]) == len({*data["groups"]}) == 6
 
 
-def test_a_mirror_has_the_report(runs, tmp_path):
-    command = ["train", str(runs / "text.txt"), *FAST]
-    mirror = ["--mirror", str(tmp_path / "mirror")]
-    assert main([*command, "--workdir", str(tmp_path / "one"), *mirror]) == 0
-    report = (tmp_path / "one" / "report.html").read_bytes()
-    assert (tmp_path / "mirror" / "report.html").read_bytes() == report
-    assert main([*command, "--workdir", str(tmp_path / "two"), *mirror]) == 0
-    assert (tmp_path / "two" / "report.html").read_bytes() == report
+def test_a_longer_run_has_a_new_report_and_new_points(here):
+    before = Path("run/tensorboard/projector_tensors.bytes").read_bytes()
+    assert main([*TRAIN, "run", "--epochs", "3"]) == 0
+    assert parsed.table(page(), "Result")["epochs"] == ["3 of 3"]
+    after = Path("run/tensorboard/projector_tensors.bytes").read_bytes()
+    matrix = read_vectors("run/vectors.safetensors").matrix
+    assert after == matrix.astype("<f4").tobytes() != before
+    assert main(["verify", "run"]) == 0
 
 
-def test_the_verb_writes_the_report_of_a_run(run, tmp_path, capsys, monkeypatch):
+def test_a_mirror_has_the_report_and_the_points(here):
+    assert main([*TRAIN, "one", "--mirror", "mirror"]) == 0
+    points = [*Path("one/tensorboard").glob("projector_*")]
+    assert len(points) == 3
+    for path in (Path("one/report.html"), *points):
+        copy = Path("mirror", path.relative_to("one"))
+        assert copy.read_bytes() == path.read_bytes()
+    report = Path("one/report.html").read_bytes()
+    assert main([*TRAIN, "two", "--mirror", "mirror"]) == 0
+    assert Path("two/report.html").read_bytes() == report
+
+
+def test_the_verb_writes_the_report_of_a_run(here, capsys, monkeypatch):
     seen = record_stages(monkeypatch)
-    (run / "report.html").unlink()
-    assert main(["report", str(run)]) == 0
+    Path("run/report.html").unlink()
+    assert main(["report", "run"]) == 0
     printed = capsys.readouterr()
     assert "report.html: " in printed.out and printed.err == ""
-    for stage in (
-        f"reading {run}",
-        "samples of neighbours",
-        "the map of 9 tokens: neighbours",
-        "the map of 9 tokens: positions",
-        f"writing {run / 'report.html'}",
-    ):
-        assert stage in seen
-    assert page(run / "report.html").one("h1").text == "Report of run"
-    to = tmp_path / "elsewhere.html"
-    assert main(["report", str(run), "--to", str(to)]) == 0
-    assert page(to).one("h1").text == "Report of run"
+    stages = ["reading run", "samples of neighbours", "writing run/report.html"]
+    stages += [f"the map of 60 tokens: {part}" for part in ("neighbours", "positions")]
+    assert {*stages} <= {*seen}
+    assert page().one("h1").text == "Report of run"
+    Path("page.html").write_text("before")
+    assert written("run").one("h1").text == "Report of run"
 
 
-def test_runs_are_compared(runs, tmp_path):
-    to, others = tmp_path / "all.html", [str(runs / "other"), str(runs / "replicas")]
-    command = ["report", str(runs / "tokens"), "--to", str(to), "--compare", *others]
-    assert main(command) == 0
-    section = page(to).one("section", id="comparison")
+def test_runs_are_compared(here):
+    before = Path("run/report.html").read_bytes()
+    assert main(["report", "--compare", "run", "other", "replicas"]) == 0
+    section = page("run/compare.html").one("section", id="comparison")
     settings = parsed.table(section, "Settings that differ")
-    assert settings["setting"] == ["tokens", "other", "replicas"]
+    assert settings["setting"] == ["run", "other", "replicas"]
     assert settings["window"] == ["5", "2", "5"]
     assert settings["replicas"] == ["1", "1", "3"] and "seed" not in settings
     results = parsed.table(section, "Results")
     assert results["epochs"] == ["2 of 2", "1 of 1", "2 of 2"]
-    (loss,) = (
-        each for each in section.every("figure") if each.one("strong").text == "loss"
-    )
-    names = [each.text for each in loss.every("span", **{"class": "key"})]
-    assert names == ["tokens", "other", "replicas"]
+    loss, *_ = section.every("figure")
+    assert loss.one("strong").text == "loss"
+    assert [x.text for x in loss.every("span", **KEY)] == ["run", "other", "replicas"]
+    again = written("run", "--compare", "other", "replicas")
+    assert parsed.table(again, "Results") == results
+    assert Path("run/report.html").read_bytes() == before
+    assert main(["verify", "run"]) == 0
 
 
-def test_a_comparison_does_not_replace_the_report(runs, tmp_path):
-    run = shutil.copytree(runs / "tokens", tmp_path / "run")
-    before = (run / "report.html").read_bytes()
-    assert main(["report", "--compare", str(run), str(runs / "other")]) == 0
-    assert (run / "report.html").read_bytes() == before
-    assert page(run / "compare.html").one("section", id="comparison")
-    assert main(["verify", str(run)]) == 0
-
-
-def test_names_are_shown_searched_and_colour_the_map(run, tmp_path):
-    table = tmp_path / "names.csv"
-    table.write_text("key,name,kind\nfox,<i>Fox,animal\ndog,Dog,animal\nthe,The,word\n")
-    command = ["report", str(run), "--names", str(table)]
-    assert main([*command, "--label", "kind"]) == 0
-    found = page(run / "report.html")
+def test_names_are_shown_searched_and_colour_the_map(here):
+    """And stand beside the points of TensorBoard."""
+    rows = "key,name,kind\nfox,<i>Fox,animal\ndog,Dog,animal\nthe,The,word\n"
+    Path("names.csv").write_text(rows)
+    assert main(["report", "run", "--names", "names.csv", "--label", "kind"]) == 0
+    found = page()
     data = parsed.data(found, "map-data")
     names = dict(zip(data["texts"], data["names"], strict=True))
     assert (names["fox"], names["quick"]) == ("<i>Fox", "")
     assert data["colourings"][0]["meanings"] == ["animal", "word", "other or none"]
-    assert "<i>Fox" in found.one("section", id="samples").text
+    assert "dog Dog" in found.one("section", id="samples").text
     assert "names" in found.one("label", **{"for": "map-query"}).text
+    text = Path("run/tensorboard/projector_metadata.tsv").read_text("utf-8")
+    assert text.startswith("token\tcount\tname\tkind\n")
+    assert "\nfox\t60\t<i>Fox\tanimal\n" in text and "\nquick\t60\t \t \n" in text
+    assert main([*TRAIN, "named", "--names", "names.csv"]) == 0  # as after a training
+    data = parsed.data(page("named/report.html"), "map-data")
+    assert dict(zip(data["texts"], data["names"], strict=True)) == names
+    text = Path("named/tensorboard/projector_metadata.tsv").read_text("utf-8")
+    assert "\nfox\t60\t<i>Fox\n" in text
+    Path("names.csv").write_text("key,count\nfox,many\n")
+    assert main(["report", "run", "--names", "names.csv", "--label", "count"]) == 0
+    text = Path("run/tensorboard/projector_metadata.tsv").read_text("utf-8")
+    assert text.startswith("token\tcount\tname\tcount (label)\n")
+    assert re.search("\nfox\t60\t[^\t]+\tmany\n", text)
+
+
+UNFINISHED = "not finished: its process has ended"
 
 
 @pytest.mark.row("B63")
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("ended", "end"),
     [
-        ("missing", "RUN .*missing does not exist"),
-        ("vectors.txt", "RUN must be the folder of a run, got .*vectors.txt"),
-        ("bare", "RUN must be the folder of a run, got .*bare"),
-    ],
-)
-def test_what_is_no_run_is_refused(run, tmp_path, capsys, name, message):
-    (tmp_path / "bare").mkdir()
-    for each, folder in (("vectors.txt", tmp_path), ("vectors.safetensors", "bare")):
-        shutil.copy(run / each, tmp_path / folder / each)
-    assert main(["report", str(tmp_path / name)]) == 2
-    assert re.search(message, error_line(capsys))
-    others = ["--to", str(tmp_path / "x.html"), "--compare", str(tmp_path / name)]
-    assert main(["report", str(run), *others]) == 2
-    found = error_line(capsys)
-    assert name in found and not (tmp_path / "x.html").exists()
-
-
-@pytest.mark.row("B63")
-@pytest.mark.parametrize(
-    ("written", "end"),
-    [
-        (None, "not finished: its process has ended; the same command resumes it"),
+        (None, f"{UNFINISHED}; the same command resumes it"),
         ('{"how": "stopped", "message": "by <b>"}', "stopped: by <b>"),
-        ('{"how": "won", "message": "x"}', "not finished: its process has ended"),
-        ('{"how": "failed"', "not finished: its process has ended"),
-        ("[1]", "not finished: its process has ended"),
+        ('{"how": "won", "message": "x"}', UNFINISHED),
+        ('{"how": "failed"', UNFINISHED),
+        ("[1]", UNFINISHED),
     ],
 )
-def test_a_run_that_is_not_finished_has_a_report_without_vectors(run, written, end):
-    (run / "vectors.safetensors").unlink()
-    if written is not None:
-        (run / "ended.json").write_text(written)
-    assert main(["report", str(run)]) == 0
-    found = page(run / "report.html")
+def test_a_run_that_is_not_finished_has_a_report_without_vectors(here, ended, end):
+    Path("run/vectors.safetensors").unlink()
+    if ended is not None:
+        Path("run/ended.json").write_text(ended)
+    found = rewritten()
     result = parsed.table(found, "Result")
     assert result["end"][0].startswith(end)
     assert result["epochs"] == ["2 of 2"] and "loss, the last" in result
@@ -344,281 +293,191 @@ def test_a_run_that_is_not_finished_has_a_report_without_vectors(run, written, e
 
 
 @pytest.mark.row("B63")
-def test_a_run_that_diverged_says_so_until_it_is_trained_anew(runs, tmp_path, capsys):
-    folder = tmp_path / "run"
-    command = ["train", str(runs / "text.txt"), *FAST, "--workdir", str(folder)]
-    wild = ["--alpha", "1e30", "--max-pairs-per-row", "inf"]
-    assert main([*command, *wild]) == 3
+@pytest.mark.parametrize("how", ["diverged", "stopped"])
+def test_how_a_run_ended_is_said_until_it_is_trained_anew(here, how, capsys):
+    flags = ["--alpha", "1e30", "--max-pairs-per-row", "inf", "--epochs", "20"]
+    if how == "diverged":
+        assert main([*TRAIN, "new", *flags]) == 3
+    else:
+        stop = lambda: Path("new/progress.jsonl").exists() and signal.raise_signal(15)  # noqa: E731
+        with at_each_event(Path("new"), stop):
+            assert main([*TRAIN, "new", *flags[4:]]) == 143
     capsys.readouterr()
-    assert main(["watch", str(folder)]) == 0
-    assert "\nDiverged: The loss " in capsys.readouterr().out
-    assert main(["report", str(folder)]) == 0
-    result = parsed.table(page(folder / "report.html"), "Result")
-    assert result["end"][0].startswith("diverged: The loss ")
-    both = ["--to", str(tmp_path / "both.html"), "--compare", str(runs / "tokens")]
-    assert main(["report", str(folder), *both]) == 0
-    section = page(tmp_path / "both.html").one("section", id="comparison")
-    ends = parsed.table(section, "Results")["end"]
-    assert ends[0].startswith("diverged: ") and ends[1] == "all epochs are done"
-    assert main([*command, "--overwrite"]) == 0
-    assert not (folder / "ended.json").exists()
+    assert main(["watch", "new"]) == 0
+    said = {"diverged": "diverged: The loss ", "stopped": "stopped: Stopped after "}
+    assert f"\n{how.capitalize()}: {said[how].split()[1]} " in capsys.readouterr().out
+    (end,) = parsed.table(written("new"), "Result")["end"]
+    assert end.startswith(said[how])
+    assert how == "diverged" or end.endswith(" updates, which are saved.")
+    ends = parsed.table(written("new", "--compare", "run"), "Results")["end"]
+    assert ends == [end, "all epochs are done"]
+    again = flags[4:] if how == "stopped" else ["--overwrite"]
+    assert main([*TRAIN, "new", *again]) == 0
+    assert not Path("new/ended.json").exists()
 
 
-def test_a_run_that_was_stopped_says_so_until_it_resumes(runs, tmp_path, capsys):
-    """By the first signal, after the first line of progress.jsonl."""
-    folder = tmp_path / "run"
-    config = make_config({"vector_size": 8, "min_count": 1, "epochs": 20})
-    stop, source = Stop(), str(runs / "text.txt")
-
-    def request(status):
-        if status.updates:
-            stop.request(signal.SIGTERM)
-
-    with pytest.raises(Stopped):
-        train(config, folder, source, on_status=request, stop=stop)
-    assert main(["watch", str(folder)]) == 0
-    assert "\nStopped: Stopped after " in capsys.readouterr().out
-    assert main(["report", str(folder)]) == 0
-    result = parsed.table(page(folder / "report.html"), "Result")
-    assert result["end"][0].startswith("stopped: Stopped after ")
-    assert result["end"][0].endswith(" updates, which are saved.")
-    train(config, folder, source)
-    assert not (folder / "ended.json").exists()
-
-
-def write_sessions(path: Path) -> str:
-    """A table of 40 sessions of 6 items."""
+def test_the_speed_of_sessions_is_of_items_as_in_the_progress(here, capsys):
     rng = np.random.default_rng(0)
-    rows = [f"{i},{rng.choice(WORDS[:-1])}" for i in range(40) for _ in range(6)]
-    path.write_text("\n".join(["session,item", *rows]) + "\n")
-    return str(path)
-
-
-def test_the_speed_of_sessions_is_of_items_as_in_the_progress(tmp_path, capsys):
-    source = write_sessions(tmp_path / "sessions.csv")
-    run = tmp_path / "run"
-    assert main(["train", source, *FAST, "--workdir", str(run)]) == 0
+    rows = [f"{i},{rng.choice(WORDS[:8])}" for i in range(40) for _ in range(6)]
+    Path("sessions.csv").write_text("\n".join(["session,item", *rows]) + "\n")
+    assert main(["train", "sessions.csv", *FAST, "--workdir", "items"]) == 0
     assert " items/s" in capsys.readouterr().err
-    found = page(run / "report.html")
+    found = page("items/report.html")
     assert "items/s" in parsed.table(found, "Result")
     assert "items_per_second" in found.text and "words_per" not in found.text
-    assert main(["watch", str(run)]) == 0
+    assert main(["watch", "items"]) == 0
     shown = capsys.readouterr().out
     assert "items/s" in shown and "words" not in shown
-    trainer = EmbeddingTrainer(min_count=1, vector_size=8, epochs=2)
-    page_of_trainer = parsed.parse(trainer.fit(source).report().html)
-    assert "items/s" in parsed.table(page_of_trainer, "Result")
+    trainer = EmbeddingTrainer(min_count=1, vector_size=8, epochs=2).fit("sessions.csv")
+    assert "items/s" in parsed.table(parsed.parse(trainer.report().html), "Result")
 
 
-@pytest.mark.row("B63")
-def test_damaged_vectors_are_refused(run, capsys):
-    path = run / "vectors.safetensors"
-    before = (run / "report.html").read_bytes()
-    path.write_bytes(path.read_bytes()[:-5])
-    assert main(["report", str(run)]) == 2
-    assert "vectors.safetensors" in error_line(capsys)
-    assert (run / "report.html").read_bytes() == before
+BAD_LINES = """{"epoch": 2, "lo
+[1, 2]
+null
+{"loss": 1.0}
+{"epoch": "2"}
+{"epoch": 2, "loss": [1]}
+{"epoch": 2, "loss": true}
+\0\0
+{"epoch": 1e999, "loss": 1}
+"""
 
 
 @pytest.mark.row("B64")
-def test_a_run_without_metrics_has_a_report_that_says_so(run):
-    (run / "metrics.jsonl").unlink()
-    (run / "progress.jsonl").unlink()
-    assert main(["report", str(run)]) == 0
-    found = page(run / "report.html")
+def test_damaged_metrics_are_left_out_and_said(here):
+    path = Path("run/metrics.jsonl")
+    before = path.read_bytes()
+    not_finite = re.sub(rb'"loss": [^,}]+', b'"loss": NaN', before)
+    bad = BAD_LINES.encode() + b"\xff\xfe\n" + b"[" * 100_000 + b"\n"
+    path.write_bytes(before + bad + not_finite.replace(b'"epoch": ', b'"epoch": 2'))
+    found = rewritten()
+    assert "11 damaged lines" in found.one("section", id="result").text
+    assert titles(found) == TITLES
+    path.unlink()
+    Path("run/progress.jsonl").unlink()
+    found = rewritten()
     assert "the run has no metrics.jsonl" in found.one("section", id="result").text
     assert not found.every("section", id="curves")
 
 
-@pytest.mark.row("B64")
-def test_damaged_metrics_are_left_out_and_said(run):
-    path = run / "metrics.jsonl"
-    path.write_bytes(b'{"epoch": 1, "los\n\xff\n' + path.read_bytes())
-    assert main(["report", str(run)]) == 0
-    found = page(run / "report.html")
-    assert "2 damaged lines" in found.one("section", id="result").text
-    assert parsed.table(found, "Result")["epochs"] == ["2 of 2"]
-
-
-@pytest.mark.row("B65")
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        (["--label", "kind"], "`label` needs `names`, got 'kind'"),
-        (["--names", "names.csv", "--label", "sort"], "`label` must be a column of"),
-        (["--names", "nowhere.csv"], "nowhere.csv"),
-    ],
-)
-def test_wrong_names_are_refused(run, tmp_path, monkeypatch, capsys, flags, message):
-    monkeypatch.chdir(tmp_path)
-    Path("names.csv").write_text("key,name,kind\nfox,Fox,animal\n")
-    assert main(["report", str(run), *flags]) == 2
-    assert message in error_line(capsys)
-
-
-@pytest.mark.row("B66")
-def test_targets_that_are_no_file_of_html_are_refused(run, tmp_path, capsys):
-    (tmp_path / "folder.html").mkdir()
-    vectors = (run / "vectors.txt").read_bytes()
-    for to, message in (
-        (tmp_path / "folder.html", "`to` must be a file, got the folder"),
-        (tmp_path / "report.txt", "`to` must end in .html or .htm, got"),
-        (run / "vectors.txt", "`to` must end in .html or .htm, got"),
-        (tmp_path / "none" / "x.html", "does not exist"),
-    ):
-        assert main(["report", str(run), "--to", str(to)]) == 2
-        assert message in error_line(capsys)
-    assert (run / "vectors.txt").read_bytes() == vectors
-
-
-@pytest.mark.row("B66")
-def test_the_report_of_another_run_is_no_target(runs, run, capsys):
-    other = runs / "other" / "report.html"
-    before = other.read_bytes()
-    assert main(["report", str(run), "--to", str(other)]) == 2
-    assert "`to` must not be a file of a run" in error_line(capsys)
-    assert other.read_bytes() == before
-
-
-@pytest.mark.row("B66")
-def test_a_file_that_exists_is_replaced(run, tmp_path):
-    to = tmp_path / "report.html"
-    to.write_text("before")
-    assert main(["report", str(run), "--to", str(to)]) == 0
-    assert page(to).one("h1")
-
-
 KILLED = """
 import os, signal, sys
-from contextlib import contextmanager
-from embedder.cli import main
-from embedder.report import page
-
-@contextmanager
-def killed(path):
-    with open(path.with_name(f".{path.name}.01234567.tmp"), "w") as part:
-        part.write("<!doc")
-        part.flush()
+from pathlib import Path
+from embedder.cli.main import main
+from tests.contract.events import at_each_event
+def event():
+    if any(Path("new").glob(sys.argv[1])):
         os.kill(os.getpid(), signal.SIGKILL)
-        yield path
-
-page.atomic_file = killed
-main(sys.argv[1:])
+with at_each_event(Path("new"), event):
+    sys.exit(main(sys.argv[2:]))
 """
 
 
-@pytest.mark.row("F53")
-def test_a_run_killed_within_its_report_is_finished(runs, tmp_path, capsys):
-    folder = tmp_path / "run"
-    command = ["train", str(runs / "text.txt"), *FAST, "--workdir", str(folder)]
-    done = run_python("-c", KILLED, *command)
-    assert done.returncode == -signal.SIGKILL
-    assert not (folder / "report.html").exists()
-    for name in RESULTS:
-        assert (folder / name).read_bytes() == (runs / "tokens" / name).read_bytes()
-    assert main(["verify", str(folder)]) == 0
-    assert main(command) == 0
+@pytest.mark.row("F53", "F57")
+@pytest.mark.parametrize(
+    "part",
+    [".report.html*"]
+    + [
+        pytest.param(f"tensorboard/{name}*", marks=pytest.mark.slow)
+        for name in ("*projector_tensors", "*projector_metadata")
+    ],
+)
+def test_a_run_killed_within_its_report_is_finished(runs, here, capsys, part):
+    """Or within the points for TensorBoard, whose config names what is there."""
+    done = run_python("-c", KILLED, part, *TRAIN, "new")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    if "report" in part:
+        assert not Path("new/report.html").exists()
+    else:
+        assert not Path("new/tensorboard/projector_config.pbtxt").exists()
+    assert_has_results_of(runs, "new")
+    assert main(["verify", "new"]) == 0
+    assert main([*TRAIN, "new"]) == 0
     assert "finished before" in capsys.readouterr().out
-    assert main(["report", str(folder)]) == 0
-    assert page(folder / "report.html").one("h1")
+    assert main(["report", "new"]) == 0
+    assert page("new/report.html").one("h1")
+    assert Path("new/tensorboard/projector_config.pbtxt").exists()
+    assert not [*Path("new/tensorboard").glob(".*")]
 
 
-@pytest.mark.row("F54")
-def test_a_full_disk_for_the_report_loses_nothing(runs, tmp_path, monkeypatch, capsys):
-    def full(self, path):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+def full(*arguments) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(Report, "save", full)
-    folder = tmp_path / "run"
-    command = ["train", str(runs / "text.txt"), *FAST, "--workdir", str(folder)]
-    assert main(command) == 0
+
+def fail(*arguments) -> None:
+    raise ZeroDivisionError("division by zero")
+
+
+@pytest.mark.row("F54", "F57")
+@pytest.mark.parametrize(
+    ("name", "broken", "message"),
+    [
+        ("page.Report.save", full, "report.html is not written: No space left on dev"),
+        ("run_page.make_report", fail, "is not written: division by zero."),
+        (
+            "projector_files.write_projector",
+            full,
+            "The vectors for TensorBoard are not written: ",
+        ),
+    ],
+)
+def test_a_report_that_fails_loses_nothing(
+    runs, here, monkeypatch, capsys, name, broken, message
+):
+    monkeypatch.setattr(f"embedder.report.{name}", broken)
+    assert main([*TRAIN, "new"]) == 0
     said = capsys.readouterr()
-    assert "report.html is not written: No space left on device." in said.err
-    assert said.out.endswith("done. 9 vectors of 8 numbers.\n")
-    assert not (folder / "report.html").exists()
-    for name in RESULTS:
-        assert (folder / name).read_bytes() == (runs / "tokens" / name).read_bytes()
-    assert main(["report", str(folder)]) == 3
-    assert "report.html: No space left on device." in error_line(capsys)
-
-
-@pytest.mark.row("F54")
-def test_a_bug_of_the_report_loses_nothing(runs, tmp_path, monkeypatch, capsys):
-    def fail(page):
-        raise ZeroDivisionError("division by zero")
-
-    monkeypatch.setattr("embedder.report.of_run.make_report", fail)
-    command = ["train", str(runs / "text.txt"), *FAST, "--workdir", str(tmp_path / "r")]
-    assert main(command) == 0
-    assert "is not written: division by zero." in capsys.readouterr().err
-
-
-def test_images_that_are_gone_are_left_out_with_a_note(runs, tmp_path):
-    run = shutil.copytree(runs / "images", tmp_path / "run")
-    facts = json.loads((run / "corpus.json").read_text())
-    (run / "corpus.json").write_text(json.dumps(facts | {"source": "/nowhere"}))
-    assert main(["report", str(run)]) == 0
-    found = page(run / "report.html")
-    assert "Images are left out" in found.one("section", id="result").text
-    assert not found.every("img") and len(
-        found.one("ul", **{"class": "hardest"}).children
-    )
+    assert message in said.err
+    assert said.out.startswith("new: done. 60 vectors of 8 numbers.")
+    assert_has_results_of(runs, "new")
+    assert Path("new/report.html").exists() == ("projector" in name)
+    if "save" in name:
+        assert main(["report", "new"]) == 3
+        assert "No space left on device" in error_line(capsys)
 
 
 @pytest.mark.row("B92")
-def test_without_pillow_images_are_left_out_with_a_note(runs, tmp_path, monkeypatch):
-    """With decoded images in the cache of the run, then without."""
-    run = shutil.copytree(runs / "images", tmp_path / "run")
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    for note in (r"python -m .*\[images\]' adds them", "The image .* needs Pillow, .*"):
-        found = written(run, tmp_path)
+def test_images_that_cannot_be_read_are_left_out_with_a_note(runs, here, monkeypatch):
+    """Their folder is gone; Pillow is, with decoded images in the cache and without."""
+    shutil.copytree(runs / "images", "images")
+    facts = Path("images/corpus.json").read_text()
+    Path("images/corpus.json").write_text(facts.replace("photos", "nowhere"))
+    for note in (".*", r"python -m .*\[images\]' adds them", "The image .* needs Pill"):
+        found = written("images")
         result = found.one("section", id="result").text
-        assert re.search(rf"Images are left out: {note}\.", result)
-        assert not found.every("img") and found.every("ul", **{"class": "hardest"})
-        shutil.rmtree(run / "cache", ignore_errors=True)
+        assert re.search(rf"Images are left out: {note}", result)
+        assert not found.every("img")
+        assert found.one("ul", **{"class": "hardest"}).children
+        if note != ".*":
+            shutil.rmtree("images/cache", ignore_errors=True)
+        Path("images/corpus.json").write_text(facts)
+        monkeypatch.setitem(sys.modules, "PIL", None)
 
 
-def test_a_trainer_in_python_has_a_report():
-    trainer = EmbeddingTrainer(vector_size=8, min_count=1, sample=0, epochs=3)
-    trainer.fit([WORDS] * 50)
-    found = parsed.parse(trainer.report(names={"fox": "<i>Fox"}).html)
-    assert parsed.table(found, "Data")["types"] == ["9"]
-    losses = parsed.table(found, "Result")["loss at the end"]
-    assert losses == [f"{trainer.loss_history[-1]:.4f}"]
-    assert "<i>Fox" in parsed.data(found, "map-data")["names"]
-    assert 'srcdoc="&lt;!doctype html' in trainer.report()._repr_html_()
-
-
-TITLES = ["loss", "alpha", "words_per_second", "time, % by activity"]
-
-
-def titles(report) -> list[str]:
-    found = parsed.parse(report.html).one("section", id="curves")
-    return [each.one("strong").text for each in found.every("figcaption")]
-
-
-def test_the_report_of_a_trainer_has_what_that_of_a_run_has(tmp_path):
+def test_a_trainer_in_python_has_the_report_of_a_run(here):
     trainer = EmbeddingTrainer(vector_size=8, min_count=1, sample=0, epochs=2)
     trainer.fit([WORDS] * 50, holdout=0.1)
-    assert sorted(titles(trainer.report())) == sorted([*TITLES, "held_out"])
-    results = parsed.table(parsed.parse(trainer.report().html), "Result")
+    report = trainer.report(names={"fox": "<i>Fox"})
+    found = parsed.parse(report.html)
+    assert parsed.table(found, "Data")["types"] == ["60"]
+    results = parsed.table(found, "Result")
+    assert results["loss at the end"] == [f"{trainer.loss_history[-1]:.4f}"]
+    assert "<i>Fox" in parsed.data(found, "map-data")["names"]
+    assert 'srcdoc="&lt;!doctype html' in report._repr_html_()
+    assert sorted(titles(found)) == sorted([*TITLES, "held_out"])
     of_time = {name for name in results if name.startswith("time: ")}
     assert of_time > {"time: compiling, the first call", "time: updates"}
-    updates = int(results["updates"][0])
     assert float(results["words/s"][0].replace(",", "")) > 0
     trainer.partial_fit([WORDS] * 50)
-    results = parsed.table(parsed.parse(trainer.report().html), "Result")
-    assert results["epochs"] == ["3 of 3"] and int(results["updates"][0]) > updates
-    trainer.save(tmp_path / "model.npz")
-    loaded = EmbeddingTrainer.load(tmp_path / "model.npz")
-    assert titles(loaded.report()) == ["loss"]
+    later = parsed.table(parsed.parse(trainer.report().html), "Result")
+    assert later["epochs"] == ["3 of 3"]
+    assert int(later["updates"][0]) > int(results["updates"][0])
+    trainer.save("model.npz")
+    loaded = EmbeddingTrainer.load("model.npz")
+    assert titles(parsed.parse(loaded.report().html)) == ["loss"]
     loaded.partial_fit([WORDS] * 50)
-    assert sorted(titles(loaded.report())) == sorted(TITLES)
-
-
-def test_a_trainer_that_is_not_trained_has_none():
-    with pytest.raises(RuntimeError, match="not trained yet"):
-        EmbeddingTrainer().report()
+    assert sorted(titles(parsed.parse(loaded.report().html))) == sorted(TITLES)
 
 
 def test_an_encoder_in_python_has_a_report(monkeypatch):
@@ -633,29 +492,27 @@ def test_an_encoder_in_python_has_a_report(monkeypatch):
     assert right == int((encoder.predict(X) == y).sum())
     assert parsed.parse(encoder.report().html).one("section", id="curves")
     assert not parsed.parse(encoder.report(X).html).every("section", id="predictions")
-    with pytest.raises(InputError, match="`y` needs `X`"):
-        encoder.report(None, y)
-    with pytest.raises(InputError, match="`y` must have classes .* got 'c'"):
-        encoder.report(X, ["c"] * 40)
-    with pytest.raises(InputError, match="`y` must have 40 labels, got 3"):
-        encoder.report(X, y[:3])
+    for given, labels, message in (
+        (None, y, "`y` needs `X`"),
+        (X, ["c"] * 40, "`y` must have classes .* got 'c'"),
+        (X, y[:3], "`y` must have 40 labels, got 3"),
+    ):
+        with pytest.raises(InputError, match=message):
+            encoder.report(given, labels)
     monkeypatch.setitem(sys.modules, "PIL", None)
     found = parsed.parse(encoder.report(X, y).html)
     assert found.one("section", id="predictions") and not found.every("img")
 
 
 @pytest.mark.slow
-def test_an_encoder_without_labels_has_a_map_but_no_predictions(tmp_path):
-    folder, run = tmp_path / "flat", tmp_path / "run"
-    folder.mkdir()
+def test_an_encoder_without_labels_has_a_map_but_no_predictions(here):
+    Path("flat").mkdir()
     images = np.random.default_rng(1).integers(256, size=(20, 8, 8), dtype=np.uint8)
     for number, image in enumerate(images):
-        Image.fromarray(image).save(folder / f"{number:02}.png")
-    command = ["train", str(folder), "--model", "encoder", "--loader", "memory"]
-    command += ["--objective", "simclr", "--augment", "flip", "--network", "mlp"]
-    command += ["--epochs", "1", "--batch-size", "8", "--workdir", str(run)]
-    assert main(command) == 0
-    found = written(run, tmp_path)
+        Image.fromarray(image).save(f"flat/{number:02}.png")
+    flags = f"{ENCODER} --objective simclr --augment flip --workdir new"
+    assert main(["train", "flat", *flags.split()]) == 0
+    found = written("new")
     assert not found.every("section", id="predictions")
     assert "no labels" in found.one("section", id="result").text
     assert len(parsed.data(found, "map-data")["texts"]) == 20

@@ -1,64 +1,89 @@
-"""Scores of vectors with intervals: scores.json, and where it is shown."""
+"""Scores of vectors with intervals, and where the time of a run went."""
 
 import json
 import math
+import re
+import shutil
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from embedder import EmbeddingTrainer
-from embedder.cli import main
-from embedder.evaluation.intervals import Estimate
-from embedder.run.score_file import read_scores, write_scores
-from embedder.run.workdir import Workdir
+from embedder.cli.main import main
+from embedder.disk.workdir import Workdir
+from embedder.metrics.intervals import Estimate
+from embedder.metrics.score_table import read_scores, write_scores
+from embedder.report.metrics import Metrics, read_metrics
+from embedder.report.timeline import (
+    ACTIVITIES,
+    UPDATES,
+    read_progress,
+    time_spent,
+    timeline,
+)
 from tests.commands import error_line
 from tests.report import parsed
 
 FAST = ("--vector-size", "8", "--epochs", "2", "--alpha", "0.1", "--loader", "memory")
+CAPTION = "Scores of the vectors, with 95 % intervals"
+WALKS = "edges.txt --walks 4 --walk-length 8 --block 32"
+RUNS = {
+    "pairs": "text.txt --best-by pairs.tsv",
+    "held": "text.txt --holdout 0.2 --eval-every 1epoch",
+    "best": "text.txt --holdout 0.2 --best-by next-item --eval-every 8 --result best",
+    "graph": f"{WALKS} --holdout 0.2 --best-by labels.txt",
+    "replicas": "text.txt --holdout 0.2 --replicas 2",
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory) -> Path:
+    """Finished runs of a text of five topics, and what they can be scored by."""
+    folder, rng = tmp_path_factory.mktemp("scored"), np.random.default_rng(0)
+    topics, each = rng.integers(5, size=300), range(5)
+    lines = [" ".join(f"{x}{i}" for x in rng.choice([*"abcd"], 6)) for i in topics]
+    pairs = [f"a{i}\tb{j}\t{9 if i == j else i + j}" for i in each for j in each]
+    questions = [f"a{i} b{i} a{j} b{j}" for i in each for j in each if i != j]
+    edges = [f"n{i} n{j}" for i in range(30) for j in range(i) if (i - j) % 5 < 2]
+    for name, found in {
+        "text.txt": lines,
+        "pairs.tsv": [*pairs, "x\ty\t1"],
+        "questions.txt": [": all", *questions, "x y a1 b1"],
+        "edges.txt": edges,
+        "labels.txt": [f"n{i} {'odd' if i % 2 else 'even'}" for i in range(30)],
+    }.items():
+        (folder / name).write_text("\n".join(found))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for name, command in RUNS.items():
+            train(command, name)
+    return folder
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    """A text of five topics, and what it can be scored by."""
-    monkeypatch.chdir(tmp_path)
-    rng = np.random.default_rng(0)
-    topics = rng.integers(5, size=300)
-    lines = [" ".join(f"{x}{i}" for x in rng.choice([*"abcd"], 6)) for i in topics]
-    Path("text.txt").write_text("\n".join(lines))
-    pairs = [
-        f"a{i}\tb{j}\t{9 if i == j else i + j}" for i in range(5) for j in range(5)
-    ]
-    Path("pairs.tsv").write_text("\n".join([*pairs, "x\ty\t1"]))
-    questions = [f"a{i} b{i} a{j} b{j}" for i in range(5) for j in range(5) if i != j]
-    Path("questions.txt").write_text("\n".join([": all", *questions, "x y a1 b1"]))
-    edges = [f"n{i} n{j}" for i in range(30) for j in range(i) if (i - j) % 5 < 2]
-    Path("edges.txt").write_text("\n".join(edges))
-    labels = [f"n{i} {'odd' if i % 2 else 'even'}" for i in range(30)]
-    Path("labels.txt").write_text("\n".join(labels))
+def own_folder(runs, tmp_path, monkeypatch):
+    """Copies, which a test may change."""
+    shutil.copytree(runs, tmp_path / "copy")
+    monkeypatch.chdir(tmp_path / "copy")
 
 
-def train(*options: str, source: str = "text.txt", run: str = "run") -> None:
-    assert main(["train", source, *FAST, *options, "--workdir", run]) == 0
+def train(command: str, run: str) -> None:
+    assert main(["train", *command.split(), *FAST, "--workdir", run]) == 0
 
 
-def train_graph(*options: str) -> None:
-    walks = "--walks", "4", "--walk-length", "8", "--block", "32"
-    train(*walks, *options, source="edges.txt")
+def scores(run: str) -> dict[str, dict[str, list[float]]]:
+    return json.loads(Path(run, "scores.json").read_text())
 
 
-def scores() -> dict[str, dict[str, list[float]]]:
-    return json.loads(Path("run/scores.json").read_text())
+def page(path: str) -> parsed.Element:
+    return parsed.parse(Path(path).read_text("utf-8"))
 
 
-def in_report() -> dict[str, list[str]]:
-    found = parsed.parse(Path("run/report.html").read_text("utf-8"))
-    return parsed.table(found, "Scores of the vectors, with 95 % intervals")
-
-
-def of_verb(capsys, *options: str) -> dict:
+def of_verb(capsys, run: str, *options: str) -> dict:
     capsys.readouterr()
-    assert main(["evaluate", "run", *options, "--json"]) == 0
+    assert main(["evaluate", run, *options, "--json"]) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -67,27 +92,27 @@ def assert_are(found: list[float], expected: dict[str, float]) -> None:
 
 
 def test_pairs_are_scored_as_by_the_verb(capsys):
-    train("--best-by", "pairs.tsv")
-    expected, found = of_verb(capsys, "--pairs", "pairs.tsv"), scores()["spearman"]
+    expected = of_verb(capsys, "pairs", "--pairs", "pairs.tsv")
+    found = scores("pairs")["spearman"]
+    value, lower, upper = found["vectors"]
     assert_are(found.pop("vectors"), expected["scores"]["Spearman"])
     assert {*found} == {"frequency", "co-occurrence"}
     for model, values in found.items():
         assert_are(values, expected["baselines"][model]["Spearman"])
-    value, lower, upper = scores()["spearman"]["vectors"]
     assert lower < value < upper
-    shown = in_report()
+    shown = parsed.table(page("pairs/report.html"), CAPTION)
     assert shown["spearman"] == [f"{value:.4f} [{lower:.4f}, {upper:.4f}]"]
     baselines = {f"spearman by {model}" for model in found}
     assert {*shown} == {"spearman", *baselines}
-    page = parsed.parse(Path("run/report.html").read_text("utf-8"))
-    results = parsed.table(page, "Result")
+    results = parsed.table(page("pairs/report.html"), "Result")
     assert "spearman at the end" in results and not baselines & {*results}
 
 
 @pytest.mark.slow
 def test_analogies_are_scored_as_by_the_verb(capsys):
-    train("--best-by", "questions.txt")
-    expected, found = of_verb(capsys, "--analogies", "questions.txt"), scores()
+    train("text.txt --best-by questions.txt", "run")
+    expected = of_verb(capsys, "run", "--analogies", "questions.txt")
+    found = scores("run")
     assert_are(found["analogies"]["vectors"], expected["scores"]["accuracy"])
     nearest = expected["baselines"]["nearest to c"]["accuracy"]
     assert_are(found["nearest_to_c"]["vectors"], nearest)
@@ -95,11 +120,9 @@ def test_analogies_are_scored_as_by_the_verb(capsys):
 
 def test_held_out_scores_are_of_the_vectors_that_are_kept(capsys):
     """With --result best not those of the last evaluation."""
-    best = "--best-by", "next-item", "--eval-every", "8", "--result", "best"
-    train("--holdout", "0.2", *best)
-    lines = map(json.loads, Path("run/metrics.jsonl").read_text().splitlines())
+    lines = map(json.loads, Path("best/metrics.jsonl").read_text().splitlines())
     (line, *_) = sorted(lines, key=lambda x: x["hr@10"] or 0, reverse=True)
-    found = scores()
+    found = scores("best")
     assert [*found] == ["held_out", "hr@10", "ndcg@10", "mrr"]
     for name, by_model in found.items():
         for model, (value, lower, upper) in by_model.items():
@@ -107,7 +130,7 @@ def test_held_out_scores_are_of_the_vectors_that_are_kept(capsys):
             assert value == pytest.approx(line[known], rel=1e-5)
             assert lower < value < upper or value in (0, 1)
     assert {*found["mrr"]} > {"vectors", "popularity"}
-    assert main(["export", "run", "--to", "v.txt", "--card"]) == 0
+    assert main(["export", "best", "--to", "v.txt", "--card"]) == 0
     card = Path("v.txt.README.md").read_text()
     value, lower, upper = found["held_out"]["vectors"]
     shown = f"{value:.4f} [{lower:.4f}, {upper:.4f}]"
@@ -116,75 +139,121 @@ def test_held_out_scores_are_of_the_vectors_that_are_kept(capsys):
 
 
 def test_edges_that_were_held_out(capsys):
-    train_graph("--holdout", "0.2", "--best-by", "labels.txt")
-    found = scores()
+    found = scores("graph")
     assert [*found] == ["micro_f1", "macro_f1", "link_auc", "link_ap"]
     for by_model in found.values():
         assert len(by_model) == 3
         assert all(lower <= x <= upper for x, lower, upper in by_model.values())
     split = "--train-share", "0.5", "--splits", "1"
-    expected = of_verb(capsys, "--labels", "labels.txt", *split)
+    expected = of_verb(capsys, "graph", "--labels", "labels.txt", *split)
     assert_are(found["micro_f1"]["vectors"], expected["scores"]["micro F1"])
 
 
-def test_in_python():
+def test_scores_and_times_in_python():
+    found = []
+
+    def slow(status) -> None:
+        found.append(status.seconds_of)
+        time.sleep(0.01)
+
     trainer = EmbeddingTrainer(vector_size=8, epochs=2, alpha=0.1)
     assert trainer.scores == {}
-    trainer.fit("text.txt", holdout=0.2)
+    trainer.fit("text.txt", holdout=0.2, callbacks=[slow])
     value, lower, upper = trainer.scores["held_out"]["vectors"]
     assert lower < value < upper
     assert value == pytest.approx(trainer.held_out_history[-1], rel=1e-6)
-    page = parsed.parse(trainer.report().html)
-    assert "held_out" in parsed.table(
-        page, "Scores of the vectors, with 95 % intervals"
-    )
+    shown = parsed.table(parsed.parse(trainer.report().html), CAPTION)
+    assert "held_out" in shown
+    first, second = found
+    assert second["other"] - first["other"] >= 0.01  # of callbacks
+    assert first["compile"] == second["compile"] > 0
     trainer.fit("text.txt")
     assert trainer.scores == {}
 
 
-def test_replicas_have_a_line_in_their_place():
-    train("--holdout", "0.2", "--replicas", "2")
-    assert not Path("run/scores.json").exists()
-    page = Path("run/report.html").read_text("utf-8")
-    assert "the run has no scores.json" in page
-
-
 @pytest.mark.row("B91")
-@pytest.mark.parametrize(
-    "text", ["", "[1]", '{"held_out": 1}', '{"a": {"vectors": [1]}}', "[" * 9**5]
-)
+@pytest.mark.parametrize("text", ["", '{"a": {"vectors": [1]}}', "[" * 9**5])
 def test_a_damaged_file_is_refused(text, capsys):
-    train("--holdout", "0.2")
-    before = Path("run/report.html").read_bytes()
-    Path("run/scores.json").write_text(text)
-    for verb in (["report", "run"], ["export", "run", "--to", "v.txt", "--card"]):
+    before = Path("held/report.html").read_bytes()
+    Path("held/scores.json").write_text(text)
+    for verb in (["report", "held"], ["export", "held", "--to", "v.txt", "--card"]):
         capsys.readouterr()
         assert main(verb) == 2
         assert "scores.json is damaged: " in error_line(capsys)
-    assert Path("run/report.html").read_bytes() == before
+    assert Path("held/report.html").read_bytes() == before
 
 
 def test_numbers_that_are_not_finite_are_left_out():
-    run = Workdir(Path())
-    nothing = Estimate(math.nan, math.nan, math.nan)
+    run, nothing = Workdir(Path()), Estimate(math.nan, math.nan, math.nan)
     write_scores(run, {"x": {"vectors": nothing, "y": Estimate(1.0, 0.5, math.inf)}})
     assert json.loads(run.scores.read_text())["x"]["vectors"] == [None] * 3
     assert read_scores(run)["x"]["y"][:2] == (1.0, 0.5)
 
 
-@pytest.mark.row("B63")
-def test_runs_side_by_side(capsys):
-    train("--holdout", "0.2")
-    train(run="other")
-    assert main(["report", "--compare", "run", "other"]) == 0
-    page = Path("run/compare.html").read_text("utf-8")
-    rows = parsed.table(parsed.parse(page), "Results")
+def test_runs_side_by_side_and_replicas_that_have_no_scores():
+    assert not Path("replicas/scores.json").exists()
+    text = Path("replicas/report.html").read_text("utf-8")
+    assert "the run has no scores.json" in text
+    assert main(["report", "--compare", "held", "replicas"]) == 0
+    rows = parsed.table(page("held/compare.html"), "Results")
     first, second = rows["held_out of the vectors"]
     assert "[" in first and second == "–"
-    assert main(["report", "run", "--compare", "other", "--to", "c.html"]) == 0
-    again = parsed.parse(Path("c.html").read_text("utf-8"))
-    assert parsed.table(again, "Results") == rows
-    for runs in ([], ["--compare", "run"]):
-        capsys.readouterr()
-        assert main(["report", *runs]) == 2
-        assert "`RUN` must be the folder of a run, got none: " in error_line(capsys)
+
+
+# --- time
+
+
+def line(updates: int, seconds: float, **spent: float) -> dict:
+    times = {name: 0.0 for name in ACTIVITIES}
+    more = {f"{name}_seconds": value for name, value in spent.items()}
+    return {"epoch": 1, "updates": updates, "seconds": seconds} | times | more
+
+
+def test_the_rest_of_the_time_are_updates():
+    metrics = Metrics([line(10, 4.0, compile=1.0, input=0.5), line(20, 8.0, input=2.5)])
+    seconds, spent = time_spent(metrics, [line(15, 5.0, compile=1.0, input=1.0)])
+    np.testing.assert_array_equal(seconds, [0, 4, 5, 8])
+    np.testing.assert_array_equal(spent["waiting for input"], [0, 0.5, 1, 2.5])
+    np.testing.assert_array_equal(spent[UPDATES], [0, 2.5, 3, 4.5])
+    _, found = timeline(metrics, [])
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["waiting for input"] == 2.5 / 8
+    lines = [line(10, 4.0, input=1.0), line(20, 3.0, input=2.0), line(30, 6.0, input=2)]
+    seconds, spent = time_spent(Metrics(lines), [])  # it was resumed after the first
+    np.testing.assert_array_equal(seconds, [0, 4, 7, 10])
+    np.testing.assert_array_equal(spent["waiting for input"], [0, 1, 3, 3])
+    bare = {"epoch": 1, "updates": 10, "seconds": 4.0, "compile_seconds": 1.0}
+    assert timeline(Metrics([bare]), []) == (None, {})  # as of earlier versions
+    assert timeline(Metrics([bare, line(20, None)]), []) == (None, {})
+
+
+@pytest.mark.parametrize("count", [1, 7, 5000])
+def test_columns_fill_the_picture(count):
+    rng = np.random.default_rng(count)
+    seconds = np.cumsum(rng.random(count) + 1e-3)
+    waited = np.cumsum(rng.random(count) * np.diff(seconds, prepend=0))
+    times = zip(seconds.tolist(), waited.tolist(), strict=True)
+    lines = [line(i, end, input=wait) for i, (end, wait) in enumerate(times)]
+    chart, _ = timeline(Metrics(lines), [])
+    assert [name for name, _ in chart.layers] == [UPDATES, "waiting for input"]
+    columns = list(zip(*(columns for _, columns in chart.layers), strict=True))
+    assert len(columns) <= 80
+    area = (chart.right - chart.left) * (chart.bottom - chart.top)
+    found = sum(c.width * c.height for column in columns for c in column)
+    assert found == pytest.approx(area, rel=0.01)
+    for column in columns:
+        assert sum(c.height for c in column) == pytest.approx(200 - 10, abs=0.1)
+
+
+def test_a_run_says_where_its_time_went():
+    last = json.loads(Path("held/metrics.jsonl").read_text().splitlines()[-1])
+    spent = [last[name] for name in ACTIVITIES]
+    assert all(x >= 0 for x in spent) and sum(spent) <= last["seconds"] + 0.01
+    timed = "compile_seconds", "evaluation_seconds", "input_seconds"
+    assert min(last[name] for name in timed) > 0
+    metrics = read_metrics(Path("held/metrics.jsonl"))
+    assert not {*ACTIVITIES} & {*metrics.scores, *metrics.others}
+    assert timeline(metrics, read_progress(Path("held/progress.jsonl")))[1]
+    found = Path("held/report.html").read_text()
+    assert "time, % by activity" in found
+    assert re.search(r'time: updates</th><td class="num"><bdi>[0-9.]+ %', found)

@@ -1,34 +1,34 @@
-"""Vectors are evaluated while they are trained, and the training may end early."""
+"""Scores while a run trains: when, of what, which is best, and an end by them."""
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
-from embedder.cli import main
-from embedder.config import Config, resolve, with_options
-from embedder.engine import evaluations as module
-from embedder.engine.epochs import run_epochs
-from embedder.engine.evaluations import Evaluations, Timer
-from embedder.evaluation.ranking import next_item
-from embedder.run.checkpoints import Checkpoints
-from embedder.settings import Interval
-from embedder.tables.corpus import sequences_corpus
-from embedder.tables.encode import encode
-from embedder.tables.split import sequences
-from embedder.tables.training import Training
-from embedder.vectors.export import read_vectors
-from tests.commands import error_line
+from embedder import evaluate_analogies, evaluate_pairs, read_vectors
+from embedder.cli.main import main
+from embedder.config.settings import Interval
+from embedder.data.corpus import sequences_corpus
+from embedder.data.encode import encode
+from embedder.data.split import sequences
+from embedder.metrics.ranking import next_item
+from embedder.training import epochs as module
+from embedder.training.checkpoints import CheckpointError, Checkpoints
+from embedder.training.epochs import Evaluations, Timer
 
 SMALL = ("--loader", "memory", "--vector-size", "4", "--min-count", "1", "--block")
 SMALL += ("32", "--blocks-per-update", "1", "--sample", "0", "--epochs", "4")
 HELD_OUT = (*SMALL, "--holdout", "0.1", "--best-by", "held-out")
 NEXT = (*SMALL, "--holdout", "0.1", "--best-by", "next-item")
 EVERY = ("--eval-every", "32")
-ENCODER = ("--model", "encoder", "--loader", "memory", "--epochs", "6")
-ENCODER += ("--learning-rate", "0.1", "--batch-size", "4")
-VALIDATED = (*ENCODER, "--validation-fraction", "0.3")
+PAIRS = (*SMALL, "--epochs", "6", "--keep", "1", "--best-by", "pairs.tsv")
+ENCODER = ("--model", "encoder", "--loader", "memory", "--epochs", "6", "--keep", "1")
+VALIDATED = (*ENCODER, "--learning-rate", "0.1", "--batch-size", "4")
+VALIDATED += ("--validation-fraction", "0.3")
+BEST = ("--result", "best")
 
 
 def topics() -> list[list[str]]:
@@ -44,8 +44,11 @@ def topics() -> list[list[str]]:
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("\n".join(map(" ".join, topics())))
-    pairs = ("0-1\t0-2\t9", "0-1\t1-1\t1", "2-2\t2-3\t8", "3-3\t4-4\t2")
-    Path("pairs.tsv").write_text("\n".join(pairs))
+    pairs = ("0-1\t0-2\t9", "0-1\t1-1\t1", "2-2\t2-3\t8", "3-3\t4-4\t2", "5-1\t5-2\t7")
+    Path("pairs.tsv").write_text("word1\tword2\tscore\n" + "\n".join(pairs))
+    questions = (f"{i}-1 {i}-2 {j}-1 {j}-2\n" for i in range(6) for j in range(i))
+    text = "\n: topics\n" + "".join(questions) + ": unknown\n0-1 0-2 x y\n"
+    Path("questions.txt").write_text(text)
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(60, 4)), rng.integers(3, size=60)
     np.savez("examples.npz", X=X, y=y)
@@ -60,13 +63,8 @@ def lines(run: str = "run") -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def untimed(run: str) -> list[dict]:
-    """The lines of metrics.jsonl without what tells the time."""
-    timed = "seconds", "per_second"
-    return [
-        {name: x for name, x in line.items() if not name.endswith(timed)}
-        for line in lines(run)
-    ]
+def measured(name: str) -> list[float]:
+    return [line[name] for line in lines() if line[name] is not None]
 
 
 def assert_same(first: str, second: str, *names: str) -> None:
@@ -74,31 +72,17 @@ def assert_same(first: str, second: str, *names: str) -> None:
         assert Path(first, name).read_bytes() == Path(second, name).read_bytes()
 
 
-MODES = {
-    "xla": ("--backend", "xla"),
-    "numba": ("--backend", "numba"),
-    "cbow": ("--architecture", "cbow", "--optimizer", "adagrad"),
-    "replicas": ("--backend", "numba", "--replicas", "2"),
-}
+# --- when, and what
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES.values(), ids=MODES)
-def test_evaluations_do_not_change_vectors(mode):
-    options = *NEXT, *mode
-    assert train(*options, run="without") == 0
-    assert train(*options, *EVERY, run="with") == 0
-    within = [line for line in lines("with") if "loss" not in line]
-    assert len(within) > 6
-    assert not any("loss" not in line for line in lines("without"))
-    names = ("replicas.safetensors",) if "--replicas" in mode else ("model.npz",)
-    assert_same("with", "without", "vectors.safetensors", *names)
-    end = "held_out", "hr@10"
-    last = [lines(run)[-1] for run in ("with", "without")]
-    assert [last[0][name] for name in end] == [last[1][name] for name in end]
+def test_evaluations_are_lines_of_the_log_the_metrics_and_events(capsys, monkeypatch):
+    added = []
 
+    def add(self, step, metrics):
+        if "alpha" in metrics:  # else it is a point of progress.jsonl
+            added.append((step, metrics.get("held_out")))
 
-def test_evaluations_are_lines_of_the_log_and_of_the_metrics(capsys):
+    monkeypatch.setattr("embedder.run.curves.Events.add", add)
     assert train(*NEXT, *EVERY) == 0
     shown = capsys.readouterr().err
     found = lines()
@@ -106,13 +90,19 @@ def test_evaluations_are_lines_of_the_log_and_of_the_metrics(capsys):
     updates = [line["updates"] for line in within]
     for before, after in zip([0, *updates], updates, strict=False):
         assert after // 32 > before // 32
-    assert "loss" not in within[0] and within[0]["epoch"] == 1
+    assert within[0]["epoch"] == 1
     for line in within:
         assert f"update {line['updates']}: held_out {line['held_out']:.4f}, " in shown
     ends = [line for line in found if "loss" in line]
     assert [line["epoch"] for line in ends] == [1, 2, 3, 4]
     assert ends[-1]["hr@10"] is not None  # the end is always evaluated
     assert shown.count("baselines from counts: held_out ") == 1
+    assert [score for _, score in added] == [line["held_out"] for line in found]
+    steps = [step for step, _ in added]
+    assert steps == sorted(steps) and {*updates} < {*steps}
+    assert train(*NEXT, run="without") == 0  # evaluations change no vector
+    assert_same("run", "without", "vectors.safetensors", "model.npz")
+    assert lines("without")[-1]["held_out"] == found[-1]["held_out"]
 
 
 @pytest.mark.parametrize(
@@ -121,25 +111,21 @@ def test_evaluations_are_lines_of_the_log_and_of_the_metrics(capsys):
 )
 def test_epochs_between_evaluations(every, evaluated):
     assert train(*HELD_OUT, "--eval-every", every) == 0
-    assert len(lines()) == 4
     given = [line["held_out"] is not None for line in lines()]
-    assert given.count(True) == evaluated and given[-1]
+    assert len(given) == 4 and given.count(True) == evaluated and given[-1]
 
 
-def test_events_within_epochs_are_at_updates(monkeypatch):
-    added = []
-
-    def add(self, step, metrics):
-        if "alpha" in metrics:  # else it is a point of progress.jsonl
-            added.append((step, metrics.get("held_out")))
-
-    monkeypatch.setattr("embedder.run.events.Events.add", add)
-    assert train(*HELD_OUT, *EVERY) == 0
-    found = lines()
-    assert [score for _, score in added] == [line["held_out"] for line in found]
-    steps = [step for step, _ in added]
-    within = [line["updates"] for line in found if "loss" not in line]
-    assert steps == sorted(steps) and {*within} < {*steps}
+def test_time_between_evaluations(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    timer = Timer(Evaluations(Interval(seconds=10)))
+    due = []
+    for now[0] in (105.0, 110.0, 112.0, 119.0, 120.0):
+        due.append(timer.is_due(0, 1))
+        if due[-1]:
+            timer.restart()
+    assert due == [False, True, False, False, True]
+    assert timer.is_due_at_end(4, of=4) and not timer.is_due_at_end(3, of=4)
 
 
 def test_the_hit_rate_is_that_of_the_ranking(capsys):
@@ -158,198 +144,163 @@ def test_the_hit_rate_is_that_of_the_ranking(capsys):
     assert baseline in capsys.readouterr().err
 
 
-def after_best(name: str) -> int:
-    """The number of evaluations after the best by a metric, the first of equals."""
-    scores = [line[name] for line in lines() if line[name] is not None]
-    return len(scores) - 1 - int(np.argmax(scores))
+# --- scores of files
 
 
-def test_a_run_ends_after_evaluations_without_a_better_score(capsys):
-    assert train(*NEXT, *EVERY, "--patience", "3", "--save-every", "never") == 0
+@pytest.mark.slow
+def test_scores_of_files_and_their_baselines_are_those_of_the_verb(capsys):
+    assert train(*PAIRS) == 0
     shown = capsys.readouterr().err
-    assert after_best("hr@10") == 3
-    best = max(line["hr@10"] for line in lines() if line["hr@10"] is not None)
-    message = f"none of the last 3 evaluations was better than hr@10 {best:.4f}, "
-    assert message in shown and "The schedule is cut: alpha is still " in shown
-    assert lines()[-1]["updates"] < 4 * 100
-    assert train(*NEXT, *EVERY, "--patience", "3") == 0  # it is finished
-    assert "epoch" not in capsys.readouterr().err
+    found = {m: float(x) for x, m in re.findall(r"spearman (\S+) \(([a-z-]+)\)", shown)}
+    assert main(["evaluate", "run", "--pairs", "pairs.tsv"]) == 0
+    pattern = r"(frequency|co-occurrence)\s+(-?[\d.]+)"
+    printed = re.findall(pattern, capsys.readouterr().out)
+    assert found == pytest.approx({m: float(x) for m, x in printed}, abs=6e-4)
+    assert {*found} == {"frequency", "co-occurrence"}
+    options = *SMALL, "--best-by", "questions.txt", *BEST, "--alpha", "0.3"
+    assert train(*options, "--eval-every", "16", run="q") == 0
+    shown = capsys.readouterr().err
+    scores = [x["analogies"] for x in lines("q") if x["analogies"] is not None]
+    total = evaluate_analogies(read_vectors("q"), "questions.txt").total
+    assert total.accuracy == pytest.approx(max(scores)) and max(scores) > min(scores)
+    assert f"analogies {total.accuracy:.4f}, nearest_to_c " in shown
+    assert main(["evaluate", "q", "--analogies", "questions.txt"]) == 0
+    nearest = re.search(r"nearest to c\s+([\d.]+)", capsys.readouterr().out)
+    best = next(x for x in lines("q") if x["analogies"] == max(scores))
+    assert best["nearest_to_c"] == pytest.approx(float(nearest[1]), abs=6e-4)
+    assert f"{total.accuracy:.4f} [" in Path("q/report.html").read_text()
 
 
-def test_a_run_whose_scores_rise_is_not_ended(capsys):
-    assert train(*HELD_OUT, "--patience", "4") == 0
-    assert len(lines()) == 4 and "Ends early" not in capsys.readouterr().err
+# --- the best
 
 
-def test_the_result_is_the_best_evaluation_within_an_epoch(capsys):
-    options = *NEXT, *EVERY, "--patience", "3", "--result", "best"
-    assert train(*options) == 0
-    scores = {x["updates"]: x["hr@10"] for x in lines() if "loss" not in x}
-    epochs = {x["updates"]: x["epoch"] for x in lines() if "loss" not in x}
-    best = max(scores, key=lambda updates: scores[updates])
-    assert (
-        f"The best is update {best}, in epoch {epochs[best]}, "
-        in capsys.readouterr().err
-    )
-    found = Checkpoints(Path("run/checkpoints")).read(best)
-    vectors = read_vectors("run/vectors.safetensors")
-    np.testing.assert_array_equal(vectors.matrix, found.arrays["params.tables.input"])
-    last = [*options[:-1], "last", "--overwrite"]
-    assert train(*last) == 0
-    other = read_vectors("run/vectors.safetensors")
-    assert not np.array_equal(other.matrix, vectors.matrix)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("patience", ["0", "3", "100"])
-def test_a_stopped_run_has_the_same_evaluations_and_end(stopped, capsys, patience):
-    """Stopped after the second of three evaluations without a better score, say."""
-    options = *NEXT, *EVERY, "--patience", patience, "--result", "best"
-    options += ("--alpha", "0.3", "--save-every", "16")
-    assert train(*options, run="whole") == 0
-    assert ("Ends early" in capsys.readouterr().err) == (patience == "3")
-    stopped("text.txt", "--workdir", "run", *options, epoch=1)
-    assert train(*options) == 0
-    assert_same("run", "whole", "model.npz", "vectors.safetensors")
-    assert untimed("run") == untimed("whole")
-
-
-def test_a_run_that_was_saved_at_its_end_does_not_train_on():
-    encoded = encode(sequences_corpus(topics()), 1)
-    given = with_options(
-        Config(),
-        **{"vector_size": 4, "min_count": 1, "loader": "memory", "sample": 0},
-        **{"block": 32, "blocks_per_update": 1, "holdout": 0.1, "eval_every": 16},
-        **{"best_by": "next-item", "patience": 2},
-    )
-    config = resolve(given, encoded.num_tokens)
-    training = Training(config, encoded, range(5))
-    seen, early = [], Evaluations(Interval(updates=16), 2)
-    state = training.initial_state()
-    arguments = (lambda status: seen.append(status.snapshot()), None, lambda: None)
-    end = run_epochs(training, state, *arguments, None, early)
-    assert 0 < end.position.progress < 1 and end.position.waits == 2
-    assert seen[-1].position == end.position
-    found = run_epochs(training, seen[-1].state, evaluations=early, start=end.position)
-    assert found.position == end.position
-    tables = end.state.params["tables"]
-    for name, table in found.state.params["tables"].items():
-        np.testing.assert_array_equal(table, tables[name])
+@pytest.mark.spread(1)
+@pytest.mark.parametrize("every", ["never", "1epoch"])
+def test_the_best_stays_besides_the_newest_and_is_the_result(capsys, every):
+    options = *PAIRS, "--alpha", "0.3", "--save-every", every
+    assert train(*options, *BEST) == 0
+    scores = measured("spearman")
+    best = int(np.argmax(scores))
+    assert max(scores) > scores[-1]  # else there is nothing to tell
+    message = f"The best is epoch {best + 1}, with spearman {max(scores):.4f}."
+    assert message in capsys.readouterr().err
+    spearman = evaluate_pairs(read_vectors("run"), "pairs.tsv").spearman
+    assert spearman == pytest.approx(max(scores), abs=1e-12)
+    steps = Checkpoints(Path("run/checkpoints")).steps()
+    place = Checkpoints(Path("run/checkpoints")).read(min(steps)).facts["place"]
+    assert place["epoch"] == best + 1
+    assert place["best"] == [scores[best], place["updates"]]
+    assert len(steps) == (1 if every == "never" else 2)
+    assert train(*options, "--overwrite") == 0
+    spearman = evaluate_pairs(read_vectors("run"), "pairs.tsv").spearman
+    assert spearman == pytest.approx(scores[-1], abs=1e-12)
 
 
 @pytest.mark.slow
-def test_an_encoder_is_evaluated_within_epochs_and_ends_early(capsys):
-    options = *VALIDATED, "--eval-every", "16"
-    encoder = {"source": "examples.npz"}
-    assert train(*options, **encoder, run="all") == 0
-    assert train(*VALIDATED, **encoder, run="without") == 0
-    assert_same("all", "without", "vectors.safetensors")
-    assert any("loss" not in line for line in lines("all"))
-    capsys.readouterr()
-    assert train(*VALIDATED, "--patience", "1", "--epochs", "60", **encoder) == 0
-    losses = [line["val_loss"] for line in lines()]
+def test_an_encoder_is_judged_by_its_loss_on_what_validates(capsys):
+    options = *VALIDATED, *BEST, "--epochs", "60", "--patience", "1"
+    assert train(*options, source="examples.npz") == 0
+    losses = measured("val_loss")
     assert len(losses) < 60 and losses[-1] >= losses[-2]
     assert all(b < a for a, b in zip(losses[:-2], losses[1:-1], strict=True))
     shown = capsys.readouterr().err
     assert "The schedule is cut: learning_rate is" in shown
     assert f"evaluations was better than validation loss {losses[-2]:.4f}, " in shown
+    best = len(losses) - 1
+    message = f"The best is epoch {best}, with validation loss {losses[-2]:.4f}."
+    assert message in shown
+    with np.load("run/model.npz") as members:
+        history = json.loads(members["history"].tobytes())
+    assert [each["val_loss"] for each in history] == losses[:best]
 
 
-def test_time_between_evaluations(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    timer = Timer(Evaluations(Interval(seconds=10)))
-    due = []
-    for now[0] in (105.0, 110.0, 112.0, 119.0, 120.0):
-        due.append(timer.is_due(0, 1))
-        if due[-1]:
-            timer.restart()
-    assert due == [False, True, False, False, True]
-    assert timer.is_due_at_end(4, of=4) and not timer.is_due_at_end(3, of=4)
+def test_the_result_is_the_best_evaluation_within_an_epoch(capsys):
+    assert train(*NEXT, *EVERY, "--patience", "3", *BEST) == 0
+    scores = {x["updates"]: x["hr@10"] for x in lines() if "loss" not in x}
+    epochs = {x["updates"]: x["epoch"] for x in lines() if "loss" not in x}
+    best = max(scores, key=lambda updates: scores[updates])
+    message = f"The best is update {best}, in epoch {epochs[best]}, "
+    assert message in capsys.readouterr().err
+    found = Checkpoints(Path("run/checkpoints")).read(best)
+    vectors = read_vectors("run")
+    np.testing.assert_array_equal(vectors.matrix, found.arrays["params.tables.input"])
 
 
-def test_processes_agree_on_the_time_every_few_calls(monkeypatch):
-    """The others follow the clock of the first."""
-    asked = []
+def test_the_last_is_the_result_where_the_best_is_lost(monkeypatch, capsys):
+    """The disk was full when it was to be written, say."""
 
-    def agree(value):
-        asked.append(value)
-        return True
+    def lost(self, step):
+        raise CheckpointError(f"Checkpoint {step} is damaged (by a test)")
 
-    timer = Timer(Evaluations(Interval(seconds=1e9), agree=agree, meet_every=4))
-    assert [timer.is_due(0, 1) for _ in range(8)] == 2 * [False, False, False, True]
-    assert asked == [False, False]
+    monkeypatch.setattr(Checkpoints, "read", lost)
+    assert train(*PAIRS, *BEST) == 0
+    assert "the last epoch is the result, not the best." in capsys.readouterr().err
+    found = evaluate_pairs(read_vectors("run"), "pairs.tsv").spearman
+    assert found == pytest.approx(measured("spearman")[-1], abs=1e-12)
 
 
-REFUSED = {
-    "patience": (SMALL, ["--patience", "3"], "`patience` needs `best_by`, got 3."),
-    "encoder": (
-        ENCODER,
-        ["--patience", "3"],
-        "`patience` needs `validation_fraction`, got 3.",
-    ),
-    "nothing to score": (
-        SMALL,
-        ["--eval-every", "100"],
-        "`eval_every` needs `holdout` or `best_by`, by which vectors are scored, got "
-        "'100'.",
-    ),
-    "never": (
-        HELD_OUT,
-        ["--patience", "3", "--eval-every", "never"],
-        "`patience` counts evaluations, got 3 with `eval_every` = 'never'.",
-    ),
-    "no held-out sequence": (
-        SMALL,
-        ["--best-by", "held-out"],
-        "`best_by` held-out needs `holdout`, such as 0.01, got 0.0.",
-    ),
-    "no such score": (
-        SMALL,
-        ["--best-by", "next_item", "--holdout", "0.1"],
-        "next_item: No such file",
-    ),
-    "zero": (SMALL, ["--eval-every", "0"], "`eval_every` must be a number of updates"),
-    "negative": (NEXT, ["--patience", "-1"], "`patience` must be an integer >= 0"),
-    "text": (NEXT, ["--eval-every", "often"], "`eval_every` must be a number"),
-    "no sequence": (
-        SMALL,
-        ["--best-by", "next-item", "--holdout", "1e-9"],
-        "`holdout` = 1e-09 holds out none of the 400 sequences",
-    ),
+def test_a_best_that_was_not_kept_is_said_at_the_start(stopped, capsys):
+    stopped("examples.npz", "--workdir", "run", *VALIDATED, "--save-every", "never")
+    assert train(*VALIDATED, *BEST, source="examples.npz") == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "of the best epoch so far, which was not kept: give --result last" in line
+    assert train(*VALIDATED, source="examples.npz") == 0
+
+
+# --- the end
+
+
+RING = "".join(f"n{i}\tn{(i + j) % 40}\n" for i in range(40) for j in (1, 2, 3))
+KINDS = {
+    "items": ("hr@10", "--window", "session"),
+    "a table": ("hr@10", "--window", "5"),
+    "a text": ("held_out", "--window", "5"),
+    "a tree": ("held_out", "--window", "session", "--hs", "--negative", "0"),
+    "a graph": ("link_auc", "--walks", "2"),
 }
+"""What is trained on, and the score that tells the best evaluation of it."""
 
 
-@pytest.mark.row("B39")
-@pytest.mark.parametrize(("given", "options", "message"), REFUSED.values(), ids=REFUSED)
-def test_wrong_use_is_one_line_and_leaves_nothing(capsys, given, options, message):
-    source = "examples.npz" if given == ENCODER else "text.txt"
-    assert train(*given, *options, source=source) == 2
-    assert message in error_line(capsys)
-    assert not Path("run").exists()
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_held_out_tells_the_best_evaluation(kind, capsys):
+    """Without --best-by; a run with --patience ends by the same score."""
+    score, *flags = KINDS[kind]
+    source = {"a table": "t.parquet", "a graph": "edges.tsv"}.get(kind, "text.txt")
+    rows = [(str(i), item) for i, line in enumerate(topics()) for item in line]
+    table = pl.DataFrame(rows, ["session", "item"], orient="row")
+    table.write_parquet("t.parquet")
+    Path("edges.tsv").write_text(RING)
+    options = [*SMALL, "--holdout", "0.1", *flags, "--alpha", "0.1", "--epochs", "9"]
+    assert train(*options, "--patience", "1", "--result", "best", source=source) == 0
+    found = measured(score)
+    best = f"The best is epoch {np.argmax(found) + 1}, with {score} {max(found):.4f}."
+    assert best in capsys.readouterr().err
+    assert len(found) == min(np.argmax(found) + 2, 9)
 
 
-@pytest.mark.row("B39")
-@pytest.mark.parametrize(
-    ("text", "best", "message"),
-    [
-        ("a\nb\nc\n" * 20, "held-out", "no sequence of two tokens or more"),
-        ("a\nb\nc\n" * 20, "next-item", "no sequence of two tokens or more"),
-        ("a b a\n" * 30, "next-item", "no sequence whose last item is new in it"),
-    ],
-)
-def test_held_out_sequences_without_a_case_are_refused(capsys, text, best, message):
-    Path("text.txt").write_text(text)
-    assert train(*SMALL, "--holdout", "0.3", "--best-by", best) == 2
-    assert f"`holdout` 0.3 holds out {message}" in error_line(capsys)
-    assert not Path("run").exists()
+def test_scores_of_next_items_are_shown_unless_they_take_long(monkeypatch, capsys):
+    flags = [*SMALL, "--epochs", "1", "--holdout", "0.1", "--window", "session"]
+    assert train(*flags) == train(*flags, "--best-by", "next-item", run="asked") == 0
+    found, asked = lines()[-1], lines("asked")[-1]
+    assert all(found[name] == asked[name] for name in asked if "@" in name)
+    assert 0 < found["hr@10"] and found["mrr by popularity"] > 0
+    assert train(*flags, "--best-by", "held-out", run="other") == 0
+    assert "hr@10" not in lines("other")[-1]
+    monkeypatch.setattr("embedder.metrics.eval_sets._QUICK", 10)
+    capsys.readouterr()
+    assert train(*flags, run="large") == 0
+    assert "Next items are not ranked, which takes long here" in capsys.readouterr().err
+    assert "hr@10" not in lines("large")[-1] and "held_out" in lines("large")[-1]
 
 
-@pytest.mark.row("B39")
-@pytest.mark.parametrize("options", [EVERY, ("--patience", "2")])
-def test_a_sweep_has_no_evaluations(capsys, options):
-    Path("space.toml").write_text("alpha = [0.02, 0.05]")
-    command = ["sweep", "space.toml", "text.txt", "--workdir", "sweep"]
-    assert main([*command, *HELD_OUT, *options]) == 2
-    name = options[0].removeprefix("--").replace("-", "_")
-    assert f"`{name}` applies only to train, got " in error_line(capsys)
+def test_a_run_ends_after_evaluations_without_a_better_score(capsys):
+    assert train(*NEXT, *EVERY, "--patience", "3", "--save-every", "never") == 0
+    shown, scores = capsys.readouterr().err, measured("hr@10")
+    assert len(scores) - 1 - int(np.argmax(scores)) == 3
+    message = (
+        f"none of the last 3 evaluations was better than hr@10 {max(scores):.4f}, "
+    )
+    assert message in shown and "The schedule is cut: alpha is still " in shown
+    assert lines()[-1]["updates"] < 4 * 100
+    assert train(*NEXT, *EVERY, "--patience", "3") == 0  # it is finished
+    assert "epoch" not in capsys.readouterr().err

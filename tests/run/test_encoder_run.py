@@ -1,4 +1,4 @@
-"""Runs of an encoder, by the command line: what they leave, what they answer."""
+"""Runs of encoders: what they leave, what the verbs say of it and of new examples."""
 
 import json
 import re
@@ -10,428 +10,547 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image
+from safetensors.numpy import load_file
 
-from embedder.cli import main
-from embedder.config import Config, options_of, read_toml, with_options
-from embedder.encoders.artefact import read_encoder
-from embedder.encoders.estimator import FeatureEncoder
-from embedder.encoders.problem import model_settings
-from embedder.vectors.export import read_vectors
+from embedder import FeatureEncoder, read_ensemble, read_vectors
+from embedder.base.limits import Limit
+from embedder.cli.main import main
+from embedder.disk.arrays import unpack_strings
+from embedder.encoders.predictor import rotated_mean, rotations_to_first
+from embedder.errors import InputError
 from tests.commands import error_line
+from tests.report import parsed
 
-NAMES = np.array(["red", "green", "blue"])
-ENCODER = ["--model", "encoder", "--loader", "memory"]
-FAST = [*ENCODER, "--epochs", "3", "--batch-size", "8", "--learning-rate", "0.1"]
-MOMENTUM = ["--optimizer", "sgd", "--optimizer-args", "momentum=0.5"]
-MOMENTUM += ["--validation-fraction", "0.2"]
-
-
-def points() -> tuple[np.ndarray, np.ndarray]:
-    """60 points around three corners, f32[60, 4], and the names of these."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(3, size=60)
-    return (rng.normal(size=(60, 4)) + 2 * np.eye(4)[y]).astype(np.float32), NAMES[y]
-
-
-X, Y = points()
+K, SEED = 2, 7
+NAMES = np.array(["blue", "green", "red"])  # sorted, as classes are
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(3, size=100)
+X = (RNG.normal(size=(100, 4)) + 1.5 * np.eye(4)[LABELS]).astype(np.float32)
+Y = NAMES[LABELS]
+HELD = slice(60, 100)  # validation examples
+ENCODER = ["--model", "encoder", "--loader", "memory", "--batch-size", "8"]
+FAST = [*ENCODER, "--layers", "4", "6", "3", "--epochs", "3", "--learning-rate", "0.1"]
+FAST += ["--optimizer", "sgd", "--optimizer-args", "momentum=0.5"]
+SPLIT = ["--validation-fraction", "0.4"]
+OTHERS = np.array(["pink", "teal", "red", "one"])
+NEW = np.repeat([0, 1, 2, 3], [12, 12, 12, 1])
+NEW_X = (RNG.normal(size=(37, 4)) + np.eye(4)[NEW]).astype(np.float32)
 
 
 def write_images(folder: Path) -> None:
     """Eight dark and eight bright images of 4 x 3."""
-    rng = np.random.default_rng(0)
     for name, least in (("dark", 0), ("bright", 156)):
         (folder / name).mkdir(parents=True)
         for number in range(8):
-            pixels = least + rng.integers(100, size=(4, 3, 3))
-            image = Image.fromarray(pixels.astype(np.uint8))
+            pixels = (least + RNG.integers(100, size=(4, 3, 3))).astype(np.uint8)
+            image = Image.fromarray(pixels)
             image.save(folder / name / f"{number}.png")
 
 
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    """Every test works in a folder of its own, where points.npz lies."""
-    monkeypatch.chdir(tmp_path)
-    np.savez("points.npz", X=X, y=Y)
-
-
 @pytest.fixture(scope="module")
-def run(tmp_path_factory) -> Path:
-    """A finished run over points, which tests only read."""
-    folder = tmp_path_factory.mktemp("points")
+def folder(tmp_path_factory) -> Path:
+    """points.npz, and the runs `several` of replicas, `one` and `two` of their seeds,
+    and `pictures` of the folder `images`."""
+    folder = tmp_path_factory.mktemp("encoders")
     np.savez(folder / "points.npz", X=X, y=Y)
-    assert train(str(folder / "points.npz"), folder / "run", *MOMENTUM) == 0
-    return folder / "run"
+    write_images(folder / "images")
+    for name, data, options in (
+        ("several", "points.npz", [*FAST, *SPLIT, "--replicas", str(K)]),
+        ("one", "points.npz", [*FAST, *SPLIT]),
+        ("two", "points.npz", [*FAST, *SPLIT]),
+        ("pictures", "images", [*ENCODER, "--epochs", "3", "--learning-rate", "0.1"]),
+    ):
+        run = ["--workdir", str(folder / name), "--seed", str(SEED + (name == "two"))]
+        assert main(["train", str(folder / data), *run, *options]) == 0
+    return folder
 
 
-@pytest.fixture(scope="module")
-def images(tmp_path_factory) -> Path:
-    """A finished run over images, which tests only read."""
-    folder = tmp_path_factory.mktemp("images")
-    write_images(folder / "data")
-    assert train(str(folder / "data"), folder / "run") == 0
-    return folder / "run"
+@pytest.fixture
+def runs(folder, tmp_path, monkeypatch, capsys) -> Path:
+    """The folder of the runs, which tests only read; the working folder is new."""
+    monkeypatch.chdir(tmp_path)
+    capsys.readouterr()
+    return folder
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory) -> Path:
-    """A finished run of tables."""
-    folder = tmp_path_factory.mktemp("tables")
-    (folder / "text.txt").write_text("a b c d\n" * 20)
-    options = ["--loader", "memory", "--epochs", "0", "--vector-size", "4"]
-    text, run = str(folder / "text.txt"), folder / "run"
-    assert main(["train", text, "--workdir", str(run), *options]) == 0
-    return run
+def train(data: str, *options: str, run: str = "run") -> int:
+    return main(["train", data, "--workdir", run, *FAST, *options])
 
 
-def train(data: str, workdir, *options: str) -> int:
-    return main(["train", data, "--workdir", str(workdir), *FAST, *options])
+def printed(capsys, *arguments) -> list[str]:
+    capsys.readouterr()
+    assert main([*map(str, arguments)]) == 0
+    return capsys.readouterr().out.splitlines()
 
 
-def results(run: Path) -> list[bytes]:
-    """What training has made, to the bit."""
-    names = ("model.npz", "labels.parquet", "vectors.safetensors")
-    return [(run / name).read_bytes() for name in names]
+def evaluated(capsys, *arguments) -> dict:
+    return json.loads("".join(printed(capsys, "evaluate", *arguments, "--json")))
 
 
 def metrics(run: Path) -> list[dict]:
     return [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
 
 
+def models(runs: Path) -> list[FeatureEncoder]:
+    """Those of the replicas, each trained alone."""
+    return [FeatureEncoder.load(runs / name / "model.npz") for name in ("one", "two")]
+
+
+def probabilities(runs: Path, x: np.ndarray = X) -> np.ndarray:
+    """f64[K, n, C]."""
+    return np.stack([m.predict_proba(x).astype(np.float64) for m in models(runs)])
+
+
+def entropy(p: np.ndarray) -> np.ndarray:
+    return -(p * np.log(p)).sum(axis=-1)
+
+
+def saved(name: str, features: np.ndarray, labels: np.ndarray) -> list[str]:
+    """Options for examples that are written."""
+    np.savez(name, X=features, y=labels)
+    return ["--examples", name]
+
+
 # --- what a run leaves
 
 
-def test_train_leaves_every_file_it_names(run):
-    names = {path.name for path in run.iterdir() if path.is_file()}
-    assert names == {
+def test_a_run_leaves_its_files_and_a_line_of_metrics_an_epoch(runs, capsys):
+    run = runs / "one"
+    assert {path.name for path in run.iterdir() if path.is_file()} == {
         *("config.toml", "corpus.json", "labels.parquet", "metrics.jsonl"),
         *("SHA256SUMS", "progress.jsonl", "scores.json"),
         *("model.npz", "report.html", "vectors.safetensors"),
     }
-    options = options_of(read_toml(run / "config.toml"))
-    assert options["layers"] == (4, 128, 3)
-    assert options["optimizer_args"] == ("momentum=0.5",)
     assert "window" not in (run / "config.toml").read_text()
-
-
-def test_train_writes_a_line_of_metrics_an_epoch(run):
     lines = metrics(run)
     assert [line["epoch"] for line in lines] == [1, 2, 3]
-    assert [line["examples"] for line in lines] == [48, 96, 144]
+    assert [line["examples"] for line in lines] == [60, 120, 180]
     assert [line["learning_rate"] for line in lines] == [0.1] * 3
-    for kind in ("train", "val"):
-        assert all(line[f"{kind}_loss"] > 0 for line in lines)
-        assert all(0 <= line[f"{kind}_accuracy"] <= 1 for line in lines)
     assert lines[-1]["train_loss"] < lines[0]["train_loss"]
+    again = ["train", runs / "points.npz", *FAST, *SPLIT, "--seed", "7"]
+    for command in (again, ["train"]):
+        (line,) = printed(capsys, *command, "--workdir", run)
+        assert "finished before" in line and "100 vectors of 6 numbers." in line
+    assert metrics(runs / "pictures")[-1]["val_loss"] is None
 
 
-def test_train_writes_what_examples_are_taken_for(run):
-    frame = pl.read_parquet(run / "labels.parquet")
-    assert frame.columns == [
-        *("key", "label", "predicted", "probability", "trained"),
-        *("log_likelihood", "entropy"),
+def test_labels_have_what_examples_are_taken_for(runs):
+    """Of replicas by the mean of their probabilities."""
+    columns = "key", "label", "predicted", "probability", "trained"
+    for run, p in (("several", probabilities(runs)), ("one", probabilities(runs)[:1])):
+        frame, mean = pl.read_parquet(runs / run / "labels.parquet"), p.mean(axis=0)
+        parts = ["entropy_data", "entropy_model"] if run == "several" else []
+        assert frame.columns == [*columns, "log_likelihood", "entropy", *parts]
+        assert frame["key"].to_list() == [str(number) for number in range(100)]
+        assert frame["label"].to_list() == Y.tolist()
+        assert frame["predicted"].to_list() == NAMES[mean.argmax(axis=1)].tolist()
+        assert frame["trained"].to_list() == [True] * 60 + [False] * 40
+        data = entropy(p).mean(axis=0)
+        for name, values in {
+            "probability": mean.max(axis=1),
+            "log_likelihood": np.log(mean[range(100), LABELS]),
+            "entropy": entropy(mean),
+            **dict(zip(parts, (data, entropy(mean) - data), strict=False)),
+        }.items():
+            np.testing.assert_allclose(frame[name], values, rtol=1e-3, atol=1e-5)
+        held = frame.filter(~pl.col("trained"))
+        accuracy = (held["label"] == held["predicted"]).mean()
+        if run == "one":
+            found = metrics(runs / "one")[-1]["val_accuracy"]
+            assert accuracy == pytest.approx(found) and 0.5 < accuracy < 1
+
+
+def test_replicas_have_aligned_vectors_and_means_in_the_log(runs):
+    embeddings = np.stack([model.transform(X) for model in models(runs)])
+    actual = read_vectors(runs / "several/vectors.safetensors").matrix
+    desired = rotated_mean(embeddings, rotations_to_first([embeddings]))
+    np.testing.assert_allclose(actual, desired, rtol=1e-3, atol=1e-4)
+    assert np.abs(actual - embeddings.mean(axis=0)).max() > 0.1
+    names = "train_loss", "train_accuracy", "val_loss", "val_accuracy"
+    logs = [
+        [[line[name] for name in names] for line in metrics(runs / run)]
+        for run in ("several", "one", "two")
     ]
-    assert frame["key"].to_list() == [str(number) for number in range(60)]
-    assert frame["label"].to_list() == Y.tolist()
-    assert frame["trained"].to_list() == [True] * 48 + [False] * 12
-    assert frame["probability"].is_between(1 / 3, 1).all()
-    held = frame.filter(~pl.col("trained"))
-    accuracy = (held["label"] == held["predicted"]).mean()
-    assert accuracy == pytest.approx(metrics(run)[-1]["val_accuracy"])
-    assert 0.5 < accuracy < 1
+    np.testing.assert_allclose(logs[0], np.mean(logs[1:], axis=0), atol=1e-5)
+    ensemble = FeatureEncoder.load(runs / "several/model.npz").ensemble_
+    mean = probabilities(runs).mean(axis=0)
+    np.testing.assert_allclose(ensemble.predict_proba(X), mean, atol=1e-5)
+    np.testing.assert_allclose(ensemble.transform(X), actual, rtol=1e-4, atol=1e-5)
 
 
-def test_train_leaves_a_model_that_feature_encoder_reads(run):
-    encoder = FeatureEncoder.load(run / "model.npz")
-    vectors = read_vectors(run / "vectors.safetensors")
-    np.testing.assert_array_equal(encoder.transform(X), vectors.matrix, strict=True)
-    frame = pl.read_parquet(run / "labels.parquet")
-    assert encoder.predict(X).tolist() == frame["predicted"].to_list()
-    best = encoder.predict_proba(X).max(axis=1)
-    np.testing.assert_allclose(frame["probability"], best, rtol=1e-6)
-    again = FeatureEncoder(**encoder.get_params()).fit(X, Y)
-    np.testing.assert_array_equal(again.transform(X), vectors.matrix, strict=True)
-    assert again.history_ == encoder.history_
-
-
-def test_settings_that_name_no_layers_are_taken_by_feature_encoder():
-    config = with_options(Config(), model="encoder")
-    assert FeatureEncoder(**model_settings(config)).layers is None
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("loader", ["memory", "tfdata"])
-def test_train_repeats_itself_to_the_bit(run, loader):
-    assert train("points.npz", "again", *MOMENTUM, "--loader", loader) == 0
-    assert results(Path("again")) == results(run)
-
-
-def test_train_takes_names_and_labels_of_parquet(capsys):
+def test_columns_of_tables_and_files_of_images_are_keys_and_labels(runs, capsys):
     columns = {f"x{i}": X[:, i] for i in range(4)}
-    names = {"colour": Y, "name": [f"p{i}" for i in range(60)]}
+    names = {"colour": Y, "name": [f"p{i}" for i in range(100)]}
     pl.DataFrame(columns | names).write_parquet("points.parquet")
-    options = "--label", "colour", "--key", "name", "--layers", "4", "5", "3"
-    assert main(["train", "points.parquet", *FAST, *options, "--epochs", "0"]) == 0
+    options = "--label", "colour", "--key", "name", "--epochs", "0"
+    (line,) = printed(capsys, "train", "points.parquet", *FAST, *options)
+    assert line.startswith("embedder-points: done. 100 vectors of 6 numbers")
     frame = pl.read_parquet("embedder-points/labels.parquet")
     assert frame["key"].to_list() == names["name"]
     assert frame["label"].to_list() == Y.tolist()
-    assert read_encoder(Path("embedder-points/model.npz")).history == []
-    line = "embedder-points: done. 60 vectors of 5 numbers"
-    assert capsys.readouterr().out.startswith(line)
-
-
-@pytest.mark.slow
-def test_train_names_images_by_their_files(images):
-    vectors = read_vectors(images / "vectors.safetensors")
-    assert sorted(vectors.keys)[:2] == ["bright/0.png", "bright/1.png"]
-    frame = pl.read_parquet(images / "labels.parquet")
-    assert [key.partition("/")[0] for key in frame["key"]] == frame["label"].to_list()
-    model = read_encoder(images / "model.npz")
-    assert (model.example_shape, model.example_dtype) == ((4, 3, 3), "uint8")
-    assert metrics(images)[-1]["val_loss"] is None
-
-
-def test_images_of_two_sizes_need_one_to_be_given(capsys):
-    write_images(Path("data"))
+    found = evaluated(capsys, "embedder-points", "--examples", "points.parquet")
+    assert found["examples"] == 100
+    write_images(Path("data"))  # are scaled to a size that is given
     Image.new("RGB", (9, 7)).save("data/dark/8.png")
-    assert train("data", "r") == 2
-    assert "give --image-size HEIGHT WIDTH." in error_line(capsys)
-    assert train("data", "r", "--image-size", "2", "2", "--epochs", "0") == 0
-    assert read_encoder(Path("r/model.npz")).example_shape == (2, 2, 3)
+    command = "train", "data", *ENCODER, "--image-size", "2", "2", "--epochs", "0"
+    assert main([*command, "--workdir", "run"]) == 0
+    found = evaluated(capsys, "run", "--examples", runs / "images")
+    assert found["examples"] == 16
+    frame = pl.read_parquet(runs / "pictures/labels.parquet")
+    assert sorted(frame["key"])[:2] == ["bright/0.png", "bright/1.png"]
+    assert [key.partition("/")[0] for key in frame["key"]] == frame["label"].to_list()
 
 
-def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
-    assert train("points.npz", "r", "--dry-run", "--validation-fraction", "0.2") == 0
-    out = capsys.readouterr().out
-    line = "examples: 60 of 3 classes, 48 to train on, in 6 updates an epoch"
-    assert line in out.splitlines()
-    assert "layers = [" in out and "memory: " in out
-    assert [path.name for path in Path().iterdir()] == ["points.npz"]
+# --- measures
 
 
-# --- the same command again
+def assert_measures(found: dict, p: np.ndarray, labels: np.ndarray) -> None:
+    """`found` is of the predictions [K, n, C]."""
+    mean, number = p.mean(axis=0), len(labels)
+    is_right, confidence = mean.argmax(axis=1) == labels, mean.max(axis=1)
+    assert (found["examples"], found["networks"]) == (number, len(p))
+    assert found["accuracy"] == pytest.approx(is_right.mean())
+    likelihood = -np.log(mean[range(number), labels]).mean()
+    assert found["negative_log_likelihood"] == pytest.approx(likelihood, rel=1e-4)
+    error = 0.0
+    for low, bin in zip(np.arange(15) / 15, found["bins"], strict=True):
+        inside = (low < confidence) & (confidence <= low + 1 / 15)
+        assert bin["examples"] == inside.sum()
+        assert (bin["confidence"] is None) == (not inside.any())
+        if inside.any():
+            error += abs((is_right[inside] - confidence[inside]).sum()) / number
+    assert found["calibration_error"] == pytest.approx(error, rel=1e-4)
+    order = np.argsort(entropy(mean), kind="stable")
+    assert [(each["rejected"], each["accuracy"]) for each in found["rejection"]] == [
+        (x / 100, pytest.approx(is_right[order[: number - number * x // 100]].mean()))
+        for x in (0, 10, 20, 50)
+    ]
+    within = [found["intervals"][x] | {"value": found[x]} for x in found["intervals"]]
+    within = within[:2]  # a resample has a larger calibration error
+    within += [each | {"value": each["accuracy"]} for each in found["rejection"]]
+    assert all(each["lower"] <= each["value"] <= each["upper"] for each in within)
+    constant = found["baselines"]["most frequent class"]["accuracy"]["value"]
+    assert constant == np.bincount(labels).max() / number
 
 
-def test_finished_run_is_said_to_be(run, capsys):
-    before = (run / "vectors.safetensors").stat().st_mtime_ns
-    assert train(str(run.parent / "points.npz"), run, *MOMENTUM) == 0
-    assert "finished before: --overwrite starts anew." in capsys.readouterr().out
-    assert main(["train", "--workdir", str(run)]) == 0
-    assert "60 vectors of 128 numbers." in capsys.readouterr().out
-    assert (run / "vectors.safetensors").stat().st_mtime_ns == before
+@pytest.mark.parametrize("run", ["several", "one"])
+def test_validation_examples_are_measured(runs, capsys, run):
+    """By labels.parquet alone; given again in another order, nothing is another."""
+    own = evaluated(capsys, runs / run)
+    p = probabilities(runs)[: K if run == "several" else 1]
+    assert_measures(own, p[:, HELD], LABELS[HELD])
+    assert 0.3 < own["accuracy"] < 1 and own["calibration_error"] > 0.01
+    order = RNG.permutation(40)
+    held = saved("held.npz", X[HELD][order], Y[HELD][order])
+    given = evaluated(capsys, runs / run, *held)
+    assert_measures(given, p[:, HELD], LABELS[HELD])
+    vectors = read_vectors(runs / run / "vectors.safetensors").matrix[HELD]
+    expected = pytest.approx(scores(vectors, LABELS[HELD]), rel=1e-4)
+    for found in (own["retrieval"], given["retrieval"]):
+        assert values(found["scores"]) == expected
+        assert found["counts"] == {"examples": 40, "queries": 40, "alone_in_class": 0}
+        for each in found["scores"].values():
+            assert each["lower"] <= each["value"] <= each["upper"]
+    reason = "which needs the data: --examples DATA"
+    assert own["retrieval"]["missing"] == {"input features": reason}
+    features = given["retrieval"]["baselines"]["input features"]
+    assert values(features) == pytest.approx(scores(X[HELD], LABELS[HELD]))
+    assert features["mAP@R"]["lower"] < features["mAP@R"]["upper"]
 
 
-def test_other_settings_are_refused_with_the_difference(run, capsys):
-    data, layers = str(run.parent / "points.npz"), ("--layers", "4", "5", "3")
-    assert train(data, run, *MOMENTUM, "--batch-size", "9", *layers) == 2
-    line = error_line(capsys)
-    assert "`batch_size` 8 there, 9 now" in line
-    assert "`layers` (4, 128, 3) there, (4, 5, 3) now" in line
+def test_the_text_has_the_numbers_of_the_json(runs, capsys):
+    data = ["--examples", runs / "points.npz"]
+    found = evaluated(capsys, runs / "several", *data)
+    assert_measures(found, probabilities(runs), LABELS)
+    first, *lines = printed(capsys, "evaluate", runs / "several", *data)
+    assert first == "100 examples of points.npz, 2 networks"
+    text, near = "\n".join(lines), found["retrieval"]
+    for name in ("accuracy", "negative_log_likelihood", "calibration_error"):
+        each = {"value": found[name]} | found["intervals"][name]
+        value, lower, upper = (f"{each[x]:.4f}" for x in ("value", "lower", "upper"))
+        assert f" {value} [{lower}, {upper}]\n" in text
+    assert re.findall(r"(\d+) %", lines[5]) == ["0", "10", "20", "50"]
+    shown = [f"{each['accuracy']:.4f}" for each in found["rejection"]]
+    assert re.findall(r"[\d.]+", lines[6]) == shown
+    title = "examples of points.npz: nearest of 99 others to each of 100 examples"
+    head, *rows = lines[lines.index(title) + 1 :]
+    assert re.split("  +", head.strip()) == [*near["scores"]]
+    rows_of = {"embeddings, 2 networks": near["scores"], **near["baselines"]}
+    for row, (name, each) in zip(rows, rows_of.items(), strict=False):
+        shown = [f"{value:.3f}" for value in values(each).values()]
+        assert row.startswith(f"  {name}  ")
+        assert re.findall(r"  (\d\.\d{3})", row) == shown
+    assert found == evaluated(capsys, runs / "several/model.npz", *data)
 
 
-def test_other_examples_are_refused(run, capsys):
-    np.savez("points.npz", X=-X, y=Y)
-    assert train("points.npz", run, *MOMENTUM) == 2
-    assert "other settings: another corpus. " in error_line(capsys)
+# --- retrieval
 
 
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("again", ["command", "workdir"])
-def test_a_stopped_run_goes_on_to_the_same_bits(run, stopped, capsys, again):
-    options = *MOMENTUM, "--save-every", "2"
-    stopped("points.npz", "--workdir", "r", *FAST, *options)
-    assert not Path("r/model.npz").exists()
-    if again == "workdir":
-        assert main(["train", "--workdir", "r"]) == 0
-    else:
-        assert train("points.npz", "r", *options) == 0
-    assert "Resumes after 8 updates" in capsys.readouterr().err
-    assert results(Path("r")) == results(run)
-    assert [line["epoch"] for line in metrics(Path("r"))] == [1, 2, 3]
+def scores(vectors: np.ndarray, labels: np.ndarray) -> dict[str, float]:
+    """Means over the examples that have another one of their class, by brute force."""
+    unit = vectors.reshape(len(vectors), -1).astype(np.float64)
+    unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-30)
+    rows = []
+    for i, label in enumerate(labels):
+        others = np.delete(np.arange(len(labels)), i)
+        cosines = np.round(unit[others] @ unit[i], 8)  # of equal ones its own come last
+        order = others[np.lexsort((labels[others] == label, -cosines))]
+        hits = labels[order] == label
+        if hits.any():
+            first = hits[: hits.sum()]
+            precision = np.cumsum(first) / np.arange(1, len(first) + 1)
+            votes = np.bincount(labels[order[:10]], minlength=labels.max() + 1)
+            wins = votes[label] > np.delete(votes, label).max()
+            recalls = [hits[:k].any() for k in (1, 5, 10)]
+            rows.append([*recalls, (precision * first).mean(), wins])
+    names = "recall@1", "recall@5", "recall@10", "mAP@R", "10-NN accuracy"
+    return dict(zip(names, np.mean(rows, axis=0), strict=True))
 
 
-def test_a_stopped_run_refuses_other_labels(stopped, capsys):
-    stopped("points.npz", "--workdir", "r", *FAST, *MOMENTUM, "--save-every", "2")
-    np.savez("points.npz", X=X, y=Y[::-1])
-    assert main(["train", "--workdir", "r"]) == 2
-    assert "another corpus" in error_line(capsys)
+def values(scores: dict) -> dict[str, float]:
+    return {name: each["value"] for name, each in scores.items()}
 
 
-# --- what is refused
+def test_a_training_writes_the_scores_of_its_validation_examples(runs, capsys):
+    name = "several"
+    found = json.loads((runs / name / "scores.json").read_text())
+    expected = evaluated(capsys, runs / name)["retrieval"]
+    by_chance = expected["baselines"]["chance"]
+    for score, by_model in found.items():
+        ends = [*expected["scores"][score].values()]
+        assert by_model["vectors"] == pytest.approx(ends, abs=1e-6)
+        assert by_model["chance"] == pytest.approx([*by_chance[score].values()])
+    page = parsed.parse((runs / name / "report.html").read_text("utf-8"))
+    shown = parsed.table(page, "Scores of the vectors, with 95 % intervals")
+    value, lower, upper = found["recall@1"]["vectors"]
+    assert shown["recall@1"] == [f"{value:.4f} [{lower:.4f}, {upper:.4f}]"]
+    assert shown["recall@1 by chance"] == [f"{found['recall@1']['chance'][0]:.4f}"]
+    assert not (runs / "pictures/scores.json").exists()  # nothing is held out
 
 
-@pytest.mark.spread(7)
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (["--window", "3"], "`window` applies only to .* 'tokens', got 3 with 'encod"),
-        (
-            ["--vector-size", "7", "--layers", "4", "6", "3"],
-            "`vector_size` of an mlp is its last hidden layer, 6 of `layers`, got 7.",
-        ),
-        (["--network", "vit"], r"`network` vit needs images .*, got examples \[4\]."),
-        (["--network", "lenet"], "invalid choice 'lenet' for argument '--network'"),
-        (["--layers", "5", "6", "2"], "from 4 features to 3 classes, got 5 6 2."),
-        (["--layers", "4", "3"], r"`layers` must be three widths .* got \(4, 3\)."),
-        (["--layers", "x"], "`--layers` must be numbers, got 'x'."),
-        (
-            ["--validation-fraction", "0.999"],
-            "`validation_fraction` 0.999 of 60 examples leaves none to train on.",
-        ),
-        (["--optimizer", "adm"], "`optimizer` .* got 'adm', did you mean 'adam'?"),
-        (["--optimizer-args", "momentm=1"], "of 'adam' must be of .* got 'momentm'."),
-        (["--optimizer-args", "momentum"], "NAME=VALUE, .* got 'momentum'."),
-        (["--label", "z"], "points.npz has no features and labels: .*'z'"),
-        (["--image-size", "3"], r"`image_size` must be height and width, got \(3,\)."),
-        (["--precision", "x"], "invalid choice 'x' for argument '--precision'"),
-    ],
-    ids=lambda value: value[0].strip("-") if isinstance(value, list) else "",
-)
-def test_wrong_options_are_one_line_and_leave_nothing(capsys, options, message):
-    assert train("points.npz", "r", *options) == 2
-    assert re.search(message, error_line(capsys))
-    assert [path.name for path in Path().iterdir()] == ["points.npz"]
+def test_a_better_baseline_is_named_and_images_are_compared_by_pixels(runs, capsys):
+    """An encoder that has learned nothing, of random projections of the pixels."""
+    pixels = RNG.integers(256, size=(60, 3, 2)).astype(np.uint8)
+    labels = np.arange(60) % 2
+    data = saved("images.npz", pixels // 2 + 100 * labels[:, None, None], labels)
+    assert train("images.npz", "--layers", "6", "4", "2", "--epochs", "0") == 0
+    found = evaluated(capsys, "run", *data)["retrieval"]
+    with np.load("images.npz") as file:
+        expected = scores(file["X"], labels)
+    assert values(found["baselines"]["input features"]) == pytest.approx(expected)
+    assert found["better_baselines"]["mAP@R"] == "input features"
+    own, other = found["scores"]["mAP@R"]["value"], expected["mAP@R"]
+    line = f"a baseline is better: mAP@R of input features {other:.3f} > {own:.3f}"
+    assert any(line in each for each in printed(capsys, "evaluate", "run", *data))
 
 
-def test_options_of_an_encoder_are_refused_by_tables(capsys):
-    assert main(["train", "points.npz", "--layers", "4", "5", "3"]) == 2
-    assert re.search(
-        "`layers` applies only to `model` = 'encoder', .*'tokens'", error_line(capsys)
+@pytest.mark.row("B49")
+@pytest.mark.parametrize("which", ["one", "several/model.npz"])
+def test_classes_that_were_not_trained_on_have_retrieval_scores(runs, capsys, which):
+    data = saved("new.npz", NEW_X, OTHERS[NEW])
+    found = evaluated(capsys, runs / which, *data)
+    assert found["untrained_classes"] == ["one", "pink", "teal"]
+    assert (found["examples"], found["networks"]) == (37, 1 if which == "one" else K)
+    assert {"accuracy", "calibration_error"}.isdisjoint(found)
+    if which == "one":
+        expected = scores(models(runs)[0].transform(NEW_X), NEW)
+        assert values(found["retrieval"]["scores"]) == pytest.approx(expected)
+    features = found["retrieval"]["baselines"]["input features"]
+    assert values(features) == pytest.approx(scores(NEW_X, NEW))
+    counts = {"examples": 37, "queries": 36, "alone_in_class": 1}
+    assert found["retrieval"]["counts"] == counts
+    first, second, *_ = printed(capsys, "evaluate", runs / which, *data)
+    assert first == (
+        "37 examples of new.npz: 3 classes (one, pink, teal) were not trained on, so "
+        "there is no accuracy."
     )
+    assert second.endswith("each of 36 examples; 1 left out, alone in their class")
+    pytest.importorskip("matplotlib", reason="needs the extra `plot`")
+    command = ["evaluate", str(runs / which), *data, "--picture", "p.png"]
+    assert main(command) == 2
+    message = "`picture` is of accuracy, and 3 classes (one, pink, teal) were not tra"
+    assert message in error_line(capsys)
+    assert not Path("p.png").exists()
 
 
-@pytest.mark.parametrize(
-    ("data", "message"),
-    [
-        ([], "DATA must be given for an encoder: an idx file of images .*, or an .npz"),
-        (["none.npz"], "DATA none.npz does not exist."),
-        (
-            ["text.txt"],
-            "DATA text.txt must be an idx file of images .* .npz file, or a folder",
-        ),
-        (["folder"], "DATA folder must be an idx file of images .* or its folder"),
-        (["text.npz"], "text.npz has no features and labels: File is not a zip file."),
-        (["text.parquet"], "text.parquet is not a parquet file: "),
-    ],
-    ids=lambda value: "_".join(value) if isinstance(value, list) else "",
-)
-def test_wrong_data_is_one_line_and_leaves_nothing(capsys, data, message):
-    for name in ("text.txt", "text.npz", "text.parquet"):
-        Path(name).write_text("text")
-    Path("folder").mkdir()
-    before = sorted(Path().iterdir())
-    assert main(["train", *data, *FAST, "--workdir", "r"]) == 2
-    assert re.search(message, error_line(capsys))
-    assert sorted(Path().iterdir()) == before
+@pytest.mark.row("B49")
+def test_some_of_the_classes_and_classes_of_one_example(runs, capsys):
+    """Names of classes are said in one line. Class 0 of the examples alone is another
+    class of the encoder."""
+    for labels, said in (
+        (["pink"] * 12, "12 examples of e.npz: class pink was not trained on"),
+        (np.arange(100) // 2, "50 classes (0, 1, 2, 3, 4, ...) were not trained on"),
+        (["\x1b[2Je", "a\nb"] * 5, r"2 classes (\x1b[2Je, a\nb) were not trained"),
+    ):
+        data = saved("e.npz", X[: len(labels)], np.array(labels))
+        assert said in printed(capsys, "evaluate", runs / "one", *data)[0]
+    is_red = Y == "red"
+    data = saved("red.npz", X[is_red], Y[is_red])
+    found = evaluated(capsys, runs / "several", *data)
+    assert_measures(found, probabilities(runs)[:, is_red], LABELS[is_red])
+    data = saved("alone.npz", X[:5], np.arange(5))
+    found = evaluated(capsys, runs / "one", *data)["retrieval"]
+    assert found["counts"] == {"examples": 5, "queries": 0, "alone_in_class": 5}
+    assert {*values(found["scores"]).values()} == {None}
+    assert "nan" in printed(capsys, "evaluate", runs / "one", *data)[3]
 
 
-# --- vectors of examples
+@pytest.mark.row("B49")
+def test_features_that_do_not_fit_in_memory_have_no_scores(runs, capsys, monkeypatch):
+    limit = Limit(2**20, "a test")
+    monkeypatch.setattr("embedder.base.limits.memory_limit", lambda: limit)
+    monkeypatch.setattr("embedder.cli.evaluate.encoder._COPIES", 1024)
+    found = evaluated(capsys, runs / "one", "--examples", runs / "points.npz")
+    (reason,) = found["retrieval"]["missing"].values()
+    assert reason.startswith("they take 3.1 MiB, more than the 1.0 MiB of a test")
+    assert [*found["retrieval"]["baselines"]] == ["chance"]
 
 
-def test_neighbors_prints_labels(run, capsys):
-    assert main(["neighbors", str(run), "0", "1", "--topn", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [lines[0], lines[3]] == [f"0 ({Y[0]})", f"1 ({Y[1]})"]
-    ((key, cosine), _) = read_vectors(run / "vectors.safetensors").most_similar(
-        "0", topn=2
+# --- the picture
+
+
+def test_a_picture_is_drawn(runs, capsys):
+    """The same bytes each time; of text its parts can be read."""
+    matplotlib = pytest.importorskip("matplotlib", reason="needs the extra `plot`")
+    command = ["evaluate", str(runs / "several"), "--picture"]
+    for suffix, start in {".png": b"\x89PNG\r\n\x1a\n", ".svg": b"<?xml"}.items():
+        assert main([*command, f"p{suffix}"]) == main([*command, f"q{suffix}"]) == 0
+        first, second = (Path(f"{x}{suffix}").read_bytes() for x in "pq")
+        assert first == second and first.startswith(start)
+    data = saved("one.npz", X[:1], Y[:1])  # of any number of examples
+    with matplotlib.rc_context({"svg.fonttype": "none"}):
+        assert main(["evaluate", str(runs / "one"), *data, "--picture", "one.svg"]) == 0
+    text = Path("one.svg").read_text()
+    for part in ("Calibration", "confidence", "rejected, %", "1 example"):
+        assert part in text, part
+
+
+# --- exports
+
+
+@pytest.mark.parametrize("which", ["several", "one"])
+def test_predictions_are_exported_to_parquet(runs, which):
+    command = ["export", str(runs / which), "--to", "p.parquet", "--predictions"]
+    assert main(command) == 0
+    frame = pl.read_parquet("p.parquet")
+    labels = pl.read_parquet(runs / which / "labels.parquet")
+    columns = [f"probability_{name}" for name in NAMES]
+    assert [*labels.columns, *columns] == [
+        *(*frame.columns[:5], "log_likelihood", *frame.columns[5:])
+    ]
+    for name in ("key", "label", "predicted", "trained"):
+        assert frame[name].to_list() == labels[name].to_list()
+    for name in {*frame.columns[5:]} & {*labels.columns}:
+        np.testing.assert_allclose(frame[name], labels[name], rtol=1e-4, atol=1e-6)
+    mean = probabilities(runs)[: K if which == "several" else 1].mean(axis=0)
+    np.testing.assert_allclose(frame[columns].to_numpy(), mean, rtol=1e-4, atol=1e-6)
+
+
+def test_predictions_are_exported_to_safetensors(runs):
+    several = ["export", str(runs / "several"), "--predictions", "--to"]
+    assert main([*several, "p.safetensors"]) == main([*several, "p.parquet"]) == 0
+    found, table = load_file("p.safetensors"), pl.read_parquet("p.parquet")
+    for name in ("entropy", "entropy_data", "entropy_model", "trained"):
+        np.testing.assert_array_equal(found[name], table[name].to_numpy())
+    classes = unpack_strings(found["classes"], found["class_ends"])
+    assert classes == NAMES.tolist()
+    keys = unpack_strings(found["keys"], found["key_ends"])
+    assert keys == table["key"].to_list()
+    for name in ("label", "predicted"):
+        assert NAMES[found[name]].tolist() == table[name].to_list()
+    columns = [f"probability_{name}" for name in NAMES]
+    np.testing.assert_array_equal(found["probabilities"], table[columns].to_numpy())
+
+
+def test_the_embeddings_of_each_network_are_exported(runs):
+    for suffix in (".safetensors", ".parquet"):
+        command = ["export", str(runs / "several"), "--replicas", "--to"]
+        assert main([*command, f"all{suffix}"]) == 0
+    found, table = read_ensemble("all.safetensors"), pl.read_parquet("all.parquet")
+    assert found.tokens == table["token"][:100].to_list() == [*map(str, range(100))]
+    assert table["replica"].to_list() == np.repeat(np.arange(K), 100).tolist()
+    vectors = table["vector"].to_numpy().reshape(K, 100, -1)
+    np.testing.assert_array_equal(found.vectors, vectors)
+    trained = read_vectors(runs / "several/vectors.safetensors").matrix
+    np.testing.assert_allclose(np.mean(vectors, axis=0), trained, atol=1e-5)
+    for rotated, model in zip(vectors, models(runs), strict=True):
+        own = model.transform(X)
+        cosines = rotated @ rotated.T
+        np.testing.assert_allclose(cosines, own @ own.T, rtol=1e-3, atol=1e-3)
+
+
+# --- the other verbs
+
+
+def test_neighbours_have_labels(runs, capsys):
+    lines = printed(capsys, "neighbors", runs / "several", "7", "--topn", "2")
+    (text,) = printed(
+        capsys, "neighbors", runs / "several", "7", "--topn", "2", "--json"
     )
-    assert lines[1] == f"  {cosine:6.3f}  {key} ({Y[int(key)]})"
+    found = json.loads(text)
+    assert lines[0] == f"7 ({Y[7]})" == f"7 ({found['query'][0]['label']})"
+    vectors = read_vectors(runs / "several/vectors.safetensors")
+    near = vectors.most_similar("7", topn=2)
+    shown = [f"  {cosine:6.3f}  {key} ({Y[int(key)]})" for key, cosine in near]
+    assert lines[1:] == shown
+    assert [(x["key"], x["label"]) for x in found["found"]] == [
+        (key, Y[int(key)]) for key, _ in near
+    ]
 
 
-def test_other_verbs_take_the_vectors_of_examples(run, images, capsys):
-    assert main(["neighbors", str(run / "vectors.safetensors"), "0"]) == 0
-    assert capsys.readouterr().out.startswith("0\n")  # a file has no labels
-    assert main(["analogy", str(run), "0", "1", "2", "--topn", "1"]) == 0
-    line = capsys.readouterr().out.splitlines()[0]
+def test_other_verbs_take_the_vectors_of_examples(runs, capsys):
+    file = runs / "one/vectors.safetensors"
+    assert printed(capsys, "neighbors", file, "0")[0] == "0"  # a file has no labels
+    line = printed(capsys, "analogy", runs / "one", "0", "1", "2", "--topn", "1")[0]
     assert re.fullmatch(r"0 \(\w+\) : 1 \(\w+\) = 2 \(\w+\) : \?", line)
     Path("pairs.tsv").write_text("0\t1\t3\n2\t3\t4\n0\tcat\t5\n")
-    assert main(["evaluate", str(run), "--pairs", "pairs.tsv"]) == 0
-    assert "2 of 3 pairs (1 out of vocabulary)" in capsys.readouterr().out
-    assert main(["export", str(images), "--to", "out.txt"]) == 0
-    assert capsys.readouterr().out == "16 vectors in out.txt\n"
-    desired = read_vectors(images / "vectors.safetensors")
-    actual = read_vectors("out.txt")
-    assert actual.keys == desired.keys
-    np.testing.assert_array_equal(actual.matrix, desired.matrix)
+    text = "\n".join(printed(capsys, "evaluate", runs / "one", "--pairs", "pairs.tsv"))
+    assert "2 of 3 pairs (1 out of vocabulary)" in text
+    done = printed(capsys, "export", runs / "pictures", "--to", "out.txt")
+    assert done == ["16 vectors in out.txt"] and len(read_vectors("out.txt")) == 16
 
 
-def test_convert_refuses_an_encoder(run, capsys):
-    assert main(["convert", str(run), "out.npz"]) == 2
-    assert "model.npz is not a whole model file: its format is" in error_line(capsys)
-
-
-def test_embed_prints_class_probability_and_nearest(run, capsys):
+def test_embed_prints_class_probability_and_nearest(runs, capsys):
     np.save("two.npy", X[:2])
     np.save("one.npy", X[2])
-    assert main(["embed", str(run), "two.npy", "one.npy", "--topn", "2"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    frame = pl.read_parquet(run / "labels.parquet")
-    titles = [
-        f"{name}: {predicted} ({probability:.3f})"
-        for name, predicted, probability in zip(
-            ("two.npy:0", "two.npy:1", "one.npy"),
-            frame["predicted"],
-            frame["probability"],
-            strict=False,
-        )
-    ]
-    assert lines[::3] == titles
+    Path("one.npy").rename("one.NPY")
+    given = "two.npy", "one.NPY", "--topn", "2"
+    lines = printed(capsys, "embed", runs / "one", *given)
+    frame = pl.read_parquet(runs / "one/labels.parquet")
+    names = "two.npy:0", "two.npy:1", "one.NPY"
+    rows = zip(names, frame["predicted"], frame["probability"], strict=False)
+    assert lines[::3] == [f"{name}: {label} ({p:.3f})" for name, label, p in rows]
     assert lines[1::3] == [f"   1.000  {i} ({Y[i]})" for i in range(3)]
+    lines = printed(capsys, "embed", runs / "several", *given)
+    p = probabilities(runs, X[:3])
+    mean, data = p.mean(axis=0), entropy(p).mean(axis=0)
+    desired = [mean.max(axis=1), entropy(mean), data, entropy(mean) - data]
+    pattern = r": \w+ \(([0-9.]+); entropy ([0-9.]+) = ([0-9.]+) data \+ ([0-9.]+) m"
+    actual = [[*map(float, re.search(pattern, line).groups())] for line in lines[::3]]
+    np.testing.assert_allclose(actual, np.transpose(desired), atol=6e-4)
+    assert lines[1::3] == [f"   1.000  {i} ({Y[i]})" for i in range(3)]
+    (line,) = printed(capsys, "embed", runs / "one/model.npz", "one.NPY")
+    assert line.startswith("one.NPY: ")
 
 
-def test_embed_writes_classes_to_parquet(run, capsys):
-    """And to formats without columns the vectors alone."""
-    np.save("two.npy", X[:2])
-    assert main(["embed", str(run), "two.npy", "--to", "two.parquet"]) == 0
-    assert main(["embed", str(run), "two.npy", "--to", "two.npz"]) == 0
-    capsys.readouterr()
-    assert main(["embed", str(run), "two.npy", "--topn", "1"]) == 0
-    printed = [
-        line for line in capsys.readouterr().out.splitlines() if line[:4] == "two."
-    ]
-    table = pl.read_parquet("two.parquet")
-    assert {"key", "vector", "class", "probability"} <= {*table.columns}
-    for line, row in zip(printed, table.iter_rows(named=True), strict=True):
-        found = f"{row['key']}: {row['class']} ({row['probability']:.3f})"
+def test_embed_writes_vectors_and_classes(runs, capsys):
+    np.save("two.npy", X[:2].astype(np.float64))
+    run, keys = runs / "several", ["two.npy:0", "two.npy:1"]
+    known = read_vectors(run / "vectors.safetensors").matrix[:2]
+    titles = printed(capsys, "embed", run, "two.npy", "--topn", "1")[::2]
+    for name in ("out.safetensors", "out.npz", "out.parquet"):
+        shown = printed(capsys, "embed", run, "two.npy", "--to", name)
+        assert shown == [f"2 vectors in {name}"]
+        vectors = read_vectors(name)
+        assert vectors.keys == keys
+        np.testing.assert_allclose(vectors.matrix, known, rtol=1e-4, atol=1e-5)
+    rows = pl.read_parquet("out.parquet").to_dicts()
+    for line, row in zip(titles, rows, strict=True):
+        found = f"{row['key']}: {row['class']} ({row['probability']:.3f}"
         assert line.startswith(found)
-    found = read_vectors("two.npz").matrix
-    np.testing.assert_array_equal(
-        found, np.array(table["vector"].to_list(), found.dtype)
-    )
 
 
-@pytest.mark.parametrize("name", ["two.xyz", "two"])
-def test_embed_names_the_endings_before_it_reads(run, capsys, name):
-    assert main(["embed", str(run), "no.npy", "--to", name]) == 2
-    message = error_line(capsys)
-    assert message.startswith("embedder: `to` must end in .txt, .vec, ")
-    assert message.endswith(f"or .sql, got {name!r}.")
-
-
-def test_embed_scales_images_to_those_of_the_run(images, capsys):
-    Image.new("L", (90, 70), 250).save("new.png")
-    assert main(["embed", str(images), "new.png", "--topn", "8"]) == 0
-    title, *nearest = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"new.png: bright \(\d\.\d{3}\)", title)
-    assert all("  bright/" in line and "(bright)" in line for line in nearest)
-
-
-def test_embed_takes_the_file_of_a_model(run, capsys):
-    np.save("one.npy", X[2])
-    assert main(["embed", str(run / "model.npz"), "one.npy"]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 1
-
-
-def test_embed_of_the_folder_of_training_gives_its_vectors(images, capsys):
-    assert (
-        main(["embed", str(images), str(images.parent / "data"), "--to", "v.txt"]) == 0
-    )
-    assert capsys.readouterr().out == "16 vectors in v.txt\n"
-    known, found = read_vectors(images / "vectors.safetensors"), read_vectors("v.txt")
-    assert found.keys == known.keys
-    np.testing.assert_allclose(found.matrix, known.matrix, rtol=1e-5, atol=1e-6)
-
-
-def test_embed_takes_what_training_takes_without_labels(images, capsys):
+def test_embed_takes_what_training_takes_without_labels(runs, capsys):
     """A flat folder in another size, an npz, a Parquet and a tar of one grey image."""
     Path("flat").mkdir()
     Image.new("L", (9, 8), 250).save("flat/new.png")
@@ -441,132 +560,106 @@ def test_embed_takes_what_training_takes_without_labels(images, capsys):
     with tarfile.open("new.tar", "w") as archive:
         archive.add("flat/new.png", "new.png")
     sources = ["flat", "new.npz", "new.parquet", "new.tar", "flat/new.png"]
-    assert main(["embed", str(images), *sources, "--to", "v.txt"]) == 0
+    run = runs / "pictures"
+    printed(capsys, "embed", run, *sources, "--to", "v.txt")
     found = read_vectors("v.txt")
     keys = ["flat:new.png", "new.npz:0", "new.parquet:0", "new.tar:new"]
     assert found.keys == [*keys, "flat/new.png"]
     np.testing.assert_array_equal(found.matrix, found.matrix[:1].repeat(5, 0))
-    assert main(["embed", str(images), "flat"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].startswith("new.png: bright (")
+    first, *nearest = printed(capsys, "embed", run, "flat/new.png", "--topn", "8")
+    assert re.fullmatch(r"flat/new.png: bright \(\d\.\d{3}\)", first)
+    assert all("  bright/" in line and "(bright)" in line for line in nearest)
+    printed(capsys, "embed", run, runs / "images", "--to", "all.txt")
+    known, found = read_vectors(run / "vectors.safetensors"), read_vectors("all.txt")
+    assert found.keys == known.keys
+    np.testing.assert_allclose(found.matrix, known.matrix, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_an_encoder_of_grey_images_takes_grey_and_coloured_ones(capsys):
-    write_images(Path("data"))
-    for path in Path("data").rglob("*.png"):
-        Image.open(path).convert("L").save(path)
-    assert train("data", "grey", "--layers", "12", "5", "2") == 0
-    assert read_encoder(Path("grey/model.npz")).example_shape == (4, 3)
-    Image.new("RGB", (3, 4), (250, 250, 250)).save("new.png")
-    np.save("new.npy", np.full((1, 4, 3, 1), 250, np.uint8))
-    assert main(["embed", "grey", "new.png", "new.npy", "--to", "v.txt"]) == 0
-    first, second = read_vectors("v.txt").matrix
-    np.testing.assert_array_equal(first, second)
+def test_what_is_no_image_is_refused_by_an_encoder_of_images(runs, capsys):
+    np.save("floats.npy", np.arange(36, dtype="f4").reshape(1, 4, 3, 3) / 35)
+    np.save("points.npy", X)
+    Path("text.png").write_text("text")
+    for name, message in {
+        "floats.npy": "as the encoder was trained on, got float32 of 0 to 1",
+        "points.npy": "must be uint8 of [n, 4, 3, 3], got float32[100, 4]",
+        "text.png": "text.png is not a whole image: ",
+    }.items():
+        assert main(["embed", str(runs / "pictures"), name]) == 2
+        assert message in error_line(capsys)
 
 
-def test_embed_tells_pixels_that_are_not_scaled(caplog):
-    x = np.random.default_rng(0).random((20, 4, 3)).astype("f4")
-    np.savez("data.npz", X=x, y=np.arange(20) % 2)
-    assert train("data.npz", "floats") == 0
-    caplog.clear()
-    np.save("new.npy", np.full((1, 4, 3), 255.0))
-    assert main(["embed", "floats", "new.npy"]) == 0
-    (line,) = caplog.messages
-    assert line.startswith("new.npy: features are whole numbers from 0 to 255, and are")
+# --- damage
 
 
-def test_embed_writes_vectors(run, capsys):
-    np.save("two.npy", X[:2].astype(np.float64))
-    assert main(["embed", str(run), "two.npy", "--to", "out.safetensors"]) == 0
-    assert capsys.readouterr().out == "2 vectors in out.safetensors\n"
-    vectors, known = (
-        read_vectors(p) for p in ("out.safetensors", run / "vectors.safetensors")
-    )
-    assert vectors.keys == ["two.npy:0", "two.npy:1"]
-    np.testing.assert_array_equal(vectors.matrix, known.matrix[:2], strict=True)
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-9])
 
 
-@pytest.mark.parametrize(
-    ("array", "message"),
-    [
-        (X[:, :3], r"FILE x.npy must be float32 of \[n, 4\], got float32\[60, 3\]."),
-        (np.float32(3), r"FILE x.npy must be float32 of \[n, 4\], got float32\[\]."),
-        (X.astype("U5"), r"FILE x.npy must be float32 of \[n, 4\], got <U5\[60, 4\]."),
-        (np.zeros((2, 4), "u1"), "FILE x.npy must be of float32, .* got uint8."),
-        (X[:0], r"FILE x.npy has no examples: it is \[0, 4\]."),
-        (X * np.nan, "FILE x.npy has features that are not finite."),
-    ],
-    ids=["shape", "number", "text", "pixels", "none", "nan"],
-)
-def test_embed_refuses_other_features(run, capsys, array, message):
-    np.save("x.npy", array)
-    assert main(["embed", str(run), "x.npy"]) == 2
-    assert re.search(message, error_line(capsys))
+def rewrite(change):
+    """A function that changes labels.parquet as if no sum of it was known."""
+
+    def apply(path: Path) -> None:
+        change(pl.read_parquet(path)).write_parquet(path)
+        path.with_name("SHA256SUMS").unlink()
+
+    return apply
 
 
-@pytest.mark.spread(8)
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["RUN"], "FILE: give at least one image, .npy file or folder."),
-        (["RUN", "none.npy"], "FILE none.npy does not exist."),
-        (
-            ["RUN", "a.csv"],
-            r"FILE a.csv must be an image \(.png, .*, .npy of features,",
-        ),
-        (["IMAGES", "points.npz"], r"points.npz must be uint8 of \[n, 4, 3, 3\], got"),
-        (
-            ["IMAGES", "z.npy"],
-            "z.npy must be of uint8 of 0 to 255, .* float32 of 0 to 1",
-        ),
-        (["RUN", "text.npy"], "FILE text.npy is not a whole .npy file: .*[^.]\\.$"),
-        (["RUN", "empty.npy"], "FILE empty.npy is not a whole .npy file: "),
-        (["RUN", "objects.npy"], "FILE objects.npy is not a whole .npy.*[^.]\\.$"),
-        (
-            ["RUN", "i.png"],
-            r"i.png is an image, .* trained on float32 \[4\]: give .npy",
-        ),
-        (["RUN", "x.npy", "--topn", "0"], "`topn` must be an integer >= 1, got 0."),
-        (["RUN", "x.npy", "--to", "x.foo"], "must end in .txt, .vec"),
-        (["RUN", "x.npy", "--to", "none/x.txt"], "none does not exist."),
-        (["RUN", "x.npy", "x.npy"], "must be unique, got 'x.npy:0' at rows 0 and 60."),
-        (["IMAGES", "x.npy"], r"must be uint8 of \[n, 4, 3, 3\], got float32\[60, 4\]"),
-        (["IMAGES", "text.png"], "text.png is not a whole image: "),
-        (["none", "x.npy"], "RUN none does not exist."),
-        ([".", "x.npy"], "Model file model.npz does not exist."),
-        (["points.npz", "x.npy"], "points.npz is not a whole encoder file: "),
-        (["TABLES", "x.npy"], "model.npz is not a whole encoder file: its format is"),
-    ],
-    ids=lambda value: "_".join(value).replace("/", "") if type(value) is list else "",
-)
-def test_embed_refuses_in_one_line(run, images, tables, capsys, arguments, message):
-    np.save("x.npy", X)
-    np.save("objects.npy", np.array([{}]), allow_pickle=True)
-    for name, text in (("text.npy", "text"), ("text.png", "text"), ("empty.npy", "")):
-        Path(name).write_text(text)
-    Image.new("L", (3, 4)).save("i.png")
-    Path("a.csv").touch()
-    np.save("z.npy", np.array([[0.0, 1]], "f4").repeat(18, 0).reshape(1, 4, 3, 3))
-    runs = {"RUN": str(run), "IMAGES": str(images), "TABLES": str(tables)}
-    assert main(["embed", *(runs.get(x, x) for x in arguments)]) == 2
-    assert re.search(message, error_line(capsys))
+DAMAGED = {  # by a verb: a file, how it is damaged, and the message
+    "evaluate": ("labels.parquet", cut, "labels.parquet is not a whole file of labels"),
+    "embed x.npy": ("model.npz", cut, "model.npz is not a whole encoder file: "),
+    "report": ("scores.json", cut, "scores.json is damaged: "),
+    "neighbors 0": ("labels.parquet", lambda x: x.select("key"), "no column"),
+    "evaluate ": ("labels.parquet", lambda x: x.drop("entropy"), "no column"),
+    "evaluate  ": (
+        "labels.parquet",
+        lambda x: x.with_columns(entropy=pl.lit("x")),
+        "`entropy` is String",
+    ),
+    "evaluate   ": (
+        "labels.parquet",
+        pl.DataFrame.reverse,
+        "vectors.safetensors are not of the same examples: `embedder verify`",
+    ),
+}
 
 
-def test_damaged_labels_are_one_line(run, capsys):
+@pytest.mark.row("B49", "B91")
+@pytest.mark.parametrize("command", DAMAGED)
+def test_damage_is_one_line(runs, capsys, command):
+    shutil.copytree(runs / "one", "run")
+    name, damage, message = DAMAGED[command]
+    (damage if damage is cut else rewrite(damage))(Path("run", name))
     np.save("x.npy", X[:1])
-    shutil.copytree(run, "copy")
-    Path("copy/labels.parquet").write_text("text")
-    message = "labels.parquet is not a whole file of labels: "
-    assert main(["embed", "copy", "x.npy"]) == 2
-    assert message in error_line(capsys)
-    pl.DataFrame({"key": ["0"]}).write_parquet("copy/labels.parquet")
-    assert main(["neighbors", "copy", "0"]) == 2
+    verb, *given = command.split()
+    assert main([verb, "run", *given]) == 2
     assert message in error_line(capsys)
 
 
-def test_damaged_model_is_one_line(run, capsys):
-    np.save("x.npy", X[:1])
-    shutil.copytree(run, "copy")
-    Path("copy/model.npz").write_bytes((run / "model.npz").read_bytes()[:-9])
-    assert main(["embed", "copy", "x.npy"]) == 2
-    assert "model.npz is not a whole encoder file: " in error_line(capsys)
+NOT_WHOLE = [
+    ("rotations", None, "it has no 'rotations'"),
+    ("rotations", np.ones((2, 5, 6), "f4"), "`rotations` is (2, 5, 6), of "),
+    ("rotations", np.full((2, 6, 6), np.nan, "f4"), "`rotations` is not finite"),
+    ("rotations", np.ones((2, 6, 6)), "`rotations` is not finite numbers of flo"),
+    ("biases_0", np.ones((), "f4"), "`biases_0` is (), of 2 replicas"),
+    ("biases_0", np.ones((2, 5), "f4"), "layer 0 is (4, 6) and (5,)"),
+    ("replicas", 4, ", of 4 replicas"),
+    ("replicas", "2", "`replicas` is '2'"),
+    ("replicas", None, "'rotations'] are not members of an encoder"),
+]
+
+
+def test_a_model_of_replicas_whose_parts_do_not_fit_is_refused(runs):
+    with np.load(runs / "several/model.npz") as members:
+        whole = dict(members)
+    for name, value, reason in NOT_WHOLE:
+        given = whole | {name: value}
+        if name == "replicas":
+            settings = json.loads(whole["settings"].tobytes()) | {"replicas": value}
+            given = whole | {
+                "settings": np.frombuffer(json.dumps(settings).encode(), np.uint8)
+            }
+        np.savez("model.npz", **{key: x for key, x in given.items() if x is not None})
+        message = f"not a whole encoder file: .*{re.escape(reason)}"
+        with pytest.raises(InputError, match=message):
+            FeatureEncoder.load("model.npz")

@@ -3,23 +3,17 @@
 import json
 import os
 import shutil
-import signal
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from embedder.cli import main
+from embedder.cli.main import main
 from embedder.disk import store
-from embedder.disk.digests import read_digests
-from embedder.engine import epochs
-from embedder.errors import InputError
-from embedder.run import inputs, mirror_files
-from embedder.run import mirror as mirrors
-from embedder.run.checkpoints import Checkpoints
+from embedder.disk.workdir import Workdir
+from embedder.run import mirror_files
 from embedder.run.mirror import Mirror
-from embedder.run.train import train
-from embedder.run.workdir import Workdir
+from embedder.training.checkpoints import Checkpoints
 
 TABLES = ("corpus.txt", "--loader", "memory", "--epochs", "2", "--vector-size", "4")
 TABLES += ("--min-count", "1", "--block", "32", "--blocks-per-update", "2")
@@ -78,9 +72,29 @@ def test_a_run_goes_on_from_its_mirror(options, stopped, capsys):
     assert main(["verify", "mirror"]) == 0
     lines = Path("run/metrics.jsonl").read_text().splitlines()
     assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+    shutil.rmtree("run")  # and it comes back when it is finished
+    assert main(["train", *command]) == 0
+    assert "finished before" in capsys.readouterr().out
+    assert content("run") == content("mirror")
+    assert main(["verify", "run"]) == main(["train", "--workdir", "run"]) == 0
 
 
-def test_a_finished_run_comes_back_from_its_mirror(capsys):
+def test_a_step_may_be_in_the_mirror_alone_which_may_be_at_a_url(stopped, capsys):
+    url = "memory://bucket/run"
+    stopped(*TABLES, "--workdir", "run", "--mirror", url, "--keep", "9")
+    steps = [path.name for path in Path("run/checkpoints").iterdir()]
+    shutil.rmtree("run")
+    command = ["train", *TABLES, "--workdir", "run", "--mirror", url, "--step"]
+    assert main([*command, "999"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "`step` must be of a checkpoint in" in line and steps[0] in line
+    assert main([*command, steps[0]]) == 0
+    assert f"Resumes after {steps[0]} updates" in capsys.readouterr().err
+    assert main(["train", *TABLES, "--resume", url]) == 0
+
+
+def test_a_finished_run_comes_back_from_its_mirror_and_is_not_replaced(capsys):
+    """Also if its owner has deleted some of its files."""
     command = ["train", *TABLES, "--workdir", "run", "--mirror", "mirror"]
     assert main(command) == 0
     shutil.rmtree("run")
@@ -88,7 +102,8 @@ def test_a_finished_run_comes_back_from_its_mirror(capsys):
     assert "finished before" in capsys.readouterr().out
     assert content("run") == content("mirror")
     assert main(["verify", "run"]) == 0
-    assert main(["train", "--workdir", "run"]) == 0
+    Path("run/vectors.txt").unlink()
+    assert main(command) == 0 and not Path("run/vectors.txt").exists()
 
 
 def test_a_mirror_may_have_the_times_of_another_machine(stopped, capsys):
@@ -107,104 +122,15 @@ def test_a_mirror_may_have_the_times_of_another_machine(stopped, capsys):
 
 
 @pytest.mark.slow
-def test_a_mirror_in_memory_or_at_a_url_is_the_same(stopped):
-    command = [*TABLES, "--workdir", "run", "--mirror", "memory://bucket/run"]
-    stopped(*command)
-    shutil.rmtree("run")
-    assert main(["train", *command]) == 0
-    assert main(["train", *TABLES, "--workdir", "whole"]) == 0
-    assert content("run") == content("whole")
-    assert main(["train", *TABLES, "--resume", "memory://bucket/run"]) == 0
-
-
-@pytest.mark.slow
 @pytest.mark.row("F43")
 def test_a_folder_that_is_further_than_its_mirror_wins(stopped, capsys):
     options = *TABLES, "--epochs", "3", "--workdir", "run"
     stopped(*options, "--mirror", "mirror")
-    shutil.copytree("run", "before")
     stopped(*options, epoch=2)
-    command = ["train", *options, "--mirror", "mirror"]
-    assert main(command) == 0
+    assert main(["train", *options, "--mirror", "mirror"]) == 0
     shown = capsys.readouterr().err
     assert "run is further than mirror: the run goes on from it." in shown
     assert content("run") == content("mirror")
-    shutil.rmtree("run")
-    Path("before").rename("run")
-    assert main(command) == 0
-    captured = capsys.readouterr()
-    assert "mirror is further than run" in captured.err
-    assert "finished before" in captured.out
-
-
-def test_a_step_may_be_in_the_mirror_alone(stopped, capsys, last_line):
-    stopped(*TABLES, "--workdir", "run", "--mirror", "mirror", "--keep", "9")
-    (step, *_) = manifest().steps
-    shutil.rmtree("run")
-    command = ["train", *TABLES, "--workdir", "run", "--mirror", "mirror", "--step"]
-    assert main([*command, "999"]) == 2
-    assert "`step` must be of a checkpoint in" in (line := last_line())
-    assert f"({step})" in line
-    assert main([*command, str(step)]) == 0
-    assert f"Resumes after {step} updates" in capsys.readouterr().err
-
-
-@pytest.mark.spread(7)
-@pytest.mark.row("B34")
-@pytest.mark.parametrize(
-    ("target", "message"),
-    [
-        ("", "`mirror` must be a folder, or a URL that can be written, such as"),
-        ("-", "`mirror` must be a folder, or a URL that can be written"),
-        ("https://example.org/run?sig=hunter2", "a URL that can be written"),
-        ("s3://***@bucket/run", "`mirror` must be a folder, or a URL"),
-        ("s3://bucket/*", "`mirror` must be without *, ? and [, got s3://bucket/*."),
-        ("nope://bucket/run", "nope://bucket/run cannot be accessed: Protocol not"),
-        ("zip://a::s3://b/c", "URLs within URLs (::) are not read"),
-        ("run", "`mirror` must be outside of the workdir run, got run."),
-        ("run/mirror", "`mirror` must be outside of the workdir run"),
-        (".", "`mirror` must be outside of the workdir run"),
-        ("corpus.txt", "`mirror` must be a folder, got the file corpus.txt."),
-        ("a::b", "`mirror` must be without ::, got 'a::b'."),
-        ("others", "`mirror` must be the mirror of a run, or empty, or new"),
-    ],
-)
-def test_a_wrong_mirror_is_one_line(target, message, last_line):
-    Path("others").mkdir()
-    Path("others/photo.png").write_bytes(b"mine")
-    assert main(["train", *TABLES, "--workdir", "run", "--mirror", target]) == 2
-    line = last_line()
-    assert line.startswith("embedder: ") and message in line
-    assert "hunter2" not in line
-    assert not Path("run").exists()
-    assert Path("others/photo.png").read_bytes() == b"mine"
-
-
-@pytest.mark.row("B34")
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "mirror/mirror.json is damaged"),
-        ("[]", "mirror/mirror.json is damaged"),
-        ('{"format": 2}', "mirror/mirror.json is damaged"),
-        ("../../escaped", "mirror/mirror.json is damaged"),
-        ("/etc/passwd", "mirror/mirror.json is damaged"),
-        (".lock", "mirror/mirror.json is damaged"),
-        ("checkpoints/../../x", "mirror/mirror.json is damaged"),
-        ("config.toml", "mirror/mirror.json is damaged"),  # without corpus.json
-        (f"checkpoints/{'9' * 5000}/x", "mirror/mirror.json is damaged"),
-    ],
-)
-def test_a_manifest_that_was_not_written_by_us_is_refused(text, message, last_line):
-    Path("mirror").mkdir()
-    if text[0] not in "{[":
-        entry = {"path": "config.toml", "size": 1, "sha256": "0" * 64}
-        values = {"format": 1, "writer": "", "finished": False, "files": {text: entry}}
-        text = json.dumps(values)
-    Path("mirror/mirror.json").write_text(text)
-    assert main(["train", *TABLES, "--workdir", "run", "--mirror", "mirror"]) == 2
-    assert message in last_line()
-    assert not Path("run").exists()
 
 
 @pytest.mark.slow
@@ -223,56 +149,24 @@ def test_the_mirror_of_another_run_is_refused(stopped, last_line):
     command = ["train", *TABLES, "--workdir", "new", "--mirror", "mirror"]
     assert main(command) == 2
     assert "another corpus" in last_line()
+    assert main([*command, "--overwrite", "--step", "4"]) == 2
+    assert "`step` must be of a run that resumes" in last_line()
+    assert main([*command, "--step", "999"]) == 2
     assert Path("mirror/mirror.json").read_bytes() == before
     assert main([*command, "--overwrite"]) == 0
     assert content("new") == content("mirror")
     assert_whole()
 
 
-@pytest.mark.row("F43")
-def test_a_refused_command_leaves_the_mirror_as_it_is(stopped, last_line):
-    stopped(*TABLES, "--workdir", "run", "--mirror", "mirror")
-    before = Path("mirror/mirror.json").read_bytes()
-    command = ["train", *TABLES, "--workdir", "new", "--mirror", "mirror"]
-    assert main([*command, "--overwrite", "--step", "4"]) == 2
-    assert "`step` must be of a run that resumes" in last_line()
-    assert Path("mirror/mirror.json").read_bytes() == before
-
-
-@pytest.mark.slow
-def test_a_finished_run_is_not_replaced(capsys):
-    """Also if its owner has deleted its checkpoints."""
-    options = *TABLES, "--save-every", "4", "--workdir", "run", "--mirror", "mirror"
-    assert main(["train", *options]) == 0
-    assert manifest().steps
-    shutil.rmtree("run/checkpoints")
-    Path("run/vectors.txt").unlink()
-    capsys.readouterr()
-    assert main(["train", *options]) == 0
-    assert "further" not in capsys.readouterr().err
-    assert not Path("run/vectors.txt").exists()
-    assert_whole()
-
-
-def test_sweeps_and_parity_have_no_mirror(last_line):
-    for verb, hint in (("sweep", ", did you mean `--report`?"), ("parity", ".")):
-        assert main([verb, "--mirror", "mirror"]) == 2
-        assert last_line() == f"embedder: Unknown option `--mirror`{hint}"
-
-
 @pytest.mark.slow
 @pytest.mark.row("F43")
-@pytest.mark.parametrize("change", ["flip", "remove"])
-def test_a_damaged_checkpoint_of_a_mirror_is_left_out(change, stopped, capsys):
+def test_a_damaged_checkpoint_of_a_mirror_is_left_out(stopped, capsys):
     options = *TABLES, "--save-every", "4"
     stopped(*options, "--workdir", "run", "--mirror", "mirror")
     assert main(["train", *options, "--workdir", "whole"]) == 0
     newest, older = manifest().steps
     path = Path(f"mirror/checkpoints/{newest}/state/manifest.ocdbt")
-    if change == "flip":
-        path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
-    else:
-        path.unlink()
+    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
     shutil.rmtree("run")
     command = ["train", *options, "--workdir", "run", "--mirror", "mirror"]
     assert main(command) == 0
@@ -306,49 +200,6 @@ def test_a_folder_is_not_replaced_by_damaged_checkpoints(step, stopped, capsys):
 
 
 @pytest.mark.row("F43")
-def test_data_are_replaced_in_a_run_killed_before_its_last_file(stopped):
-    """SHA256SUMS names its results already, which are not there."""
-    stopped(*TABLES, "--workdir", "run")
-    run = Workdir("run")
-    run.sums.write_text(run.sums.read_text() + f"{'0' * 64}  vectors.safetensors\n")
-    inputs.replace_data(run, "there.txt", [])
-    inputs.check_sound(run)
-    assert inputs.source_of(run) == os.path.abspath("there.txt")
-    assert "vectors.safetensors" not in read_digests(run.path)
-
-
-@pytest.mark.row("F43")
-def test_a_manifest_whose_answer_was_lost_stays_true(stopped, monkeypatch):
-    """It is there though writing it failed: the next copy overwrites no file of it."""
-
-    def copy() -> str:
-        with open(run.metrics, "a") as file:
-            file.write("{}\n")
-        mirror.start(Checkpoints(run.checkpoints))
-        return mirror.close()
-
-    def put(self, name, *arguments):
-        if name == "mirror.json":
-            raise OSError("killed")
-        before(self, name, *arguments)
-
-    stopped(*TABLES, "--workdir", "run", "--mirror", "mirror")
-    run, before = Workdir("run"), store.Store._put
-    mirror = Mirror("mirror", run)
-    mirror._claim(mirror._manifest.files)
-    assert copy() == ""
-    known = mirror._manifest
-    assert copy() == ""
-    entry = manifest().files["metrics.jsonl"]
-    assert entry.path == "metrics.jsonl" != known.files["metrics.jsonl"].path
-    mirror._manifest = known
-    monkeypatch.setattr(store.Store, "_put", put)
-    assert "killed" in copy()
-    assert manifest().files["metrics.jsonl"] == entry
-    mirror_files.fetch(store.Store("mirror", ""), entry, Path("fetched"))
-
-
-@pytest.mark.row("F43")
 def test_a_damaged_file_of_a_mirror_is_refused(stopped, last_line):
     stopped(*TABLES, "--workdir", "run", "--mirror", "mirror")
     Path("mirror/vocab.parquet").write_bytes(b"x")
@@ -357,37 +208,6 @@ def test_a_damaged_file_of_a_mirror_is_refused(stopped, last_line):
     assert main(command) == 2
     assert "mirror/vocab.parquet is not what was written: give" in last_line()
     assert not [path for path in Path("run").glob("*") if path.name != "cache"]
-
-
-@pytest.mark.slow
-@pytest.mark.row("F43")
-def test_a_killed_copy_leaves_the_older_manifest_true(stopped, monkeypatch):
-    """After each number of writes: all that the manifest names is whole."""
-    stopped(*TABLES, "--workdir", "run", "--mirror", "first")
-    assert main(["train", *TABLES, "--workdir", "run"]) == 0
-    num_writes, before = 0, store.Store._put
-    for at in range(1000):
-        shutil.rmtree("mirror", ignore_errors=True)
-        shutil.copytree("first", "mirror")
-        count = 0
-
-        def put(self, name, *arguments, at=at):
-            nonlocal count
-            count += 1
-            if count > at:
-                raise OSError("killed")
-            before(self, name, *arguments)
-
-        monkeypatch.setattr(store.Store, "_put", put)
-        code = main(["train", *TABLES, "--workdir", "run", "--mirror", "mirror"])
-        for name, entry in manifest().files.items():
-            fetched = Path("fetched", name)
-            mirror_files.fetch(store.Store("mirror", ""), entry, fetched)
-        num_writes += 1
-        if code == 0:
-            break
-    assert num_writes > 10
-    assert_whole()
 
 
 @pytest.mark.row("F43")
@@ -414,26 +234,6 @@ def test_a_mirror_that_fails_does_not_stop_the_training(monkeypatch, capsys):
     assert main(command) == 0
     assert content("run") == content("mirror")
     assert_whole()
-
-
-@pytest.mark.row("F43")
-def test_a_stop_says_that_the_mirror_is_behind(monkeypatch, capsys):
-    def tell(self, place, *rest):
-        if place.epoch == 1:
-            signal.raise_signal(signal.SIGTERM)
-        return before(self, place, *rest)
-
-    def put(self, name, *arguments):
-        if "/" in name:
-            raise OSError("away")
-        write(self, name, *arguments)
-
-    before, write = epochs._Reporter._status, store.Store._put
-    monkeypatch.setattr(epochs._Reporter, "_status", tell)
-    monkeypatch.setattr(store.Store, "_put", put)
-    assert main(["train", *TABLES, "--workdir", "run", "--mirror", "mirror"]) == 143
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert "updates, which are saved. Mirror mirror is behind run: it has no" in line
 
 
 @pytest.mark.row("F43")
@@ -466,29 +266,6 @@ def test_checkpoints_that_are_copied_are_not_removed(tmp_path):
         checkpoints.wait()
         assert checkpoints.steps() == [2, 1]
     assert checkpoints.steps() == [2] and len(written) == 2
-
-
-def test_a_bug_in_the_copying_ends_the_run_as_one(monkeypatch, capsys):
-    def fail(self):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(mirrors.Mirror, "_copy", fail)
-    assert main(["train", *TABLES, "--workdir", "run", "--mirror", "mirror"]) == 70
-    assert "copying failed (ZeroDivisionError). The mirror" in capsys.readouterr().err
-
-
-@pytest.mark.slow
-def test_train_of_python_takes_a_mirror(text_file):
-    from embedder.config import Config, with_options
-
-    config = with_options(Config(), epochs=1, vector_size=4, loader="memory")
-    options = {"source": str(text_file), "mirror": Path("mirror")}
-    vectors = train(config, "run", **options)
-    shutil.rmtree("run")
-    again = train(config, "run", **options)
-    np.testing.assert_array_equal(vectors.matrix, again.matrix)
-    with pytest.raises(InputError, match="other settings"):
-        train(with_options(config, seed=2), "new", **options)
 
 
 @pytest.mark.row("B30")

@@ -2,19 +2,17 @@
 
 import json
 import re
-import shutil
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
-from PIL import Image, ImageDraw
+from PIL import Image, ImageDraw, ImageFont
 
-from embedder.cli import main
+from embedder.cli.main import main
 from embedder.encoders import sheet
-from embedder.encoders.sheet import Cell, as_pixels, write_sheet
+from embedder.encoders.sheet import Cell, write_sheet
 from embedder.errors import InputError
-from embedder.vectors.export import read_vectors
 from tests.commands import error_line, record_stages
 
 RNG = np.random.default_rng(0)
@@ -22,11 +20,8 @@ LABELS = np.arange(40) % 2
 GREYS = np.sort(RNG.choice(256, 40, replace=False)).astype(np.uint8)
 PIXELS = np.broadcast_to(GREYS[:, None, None, None], (40, 4, 6, 3)).copy()
 PIXELS[..., 0] = RNG.integers(256, size=(40, 4, 6))  # red differs, so that vectors do
-FAST = [
-    *("--model", "encoder", "--loader", "memory", "--epochs", "1"),
-    *("--network", "mlp", "--batch-size", "8"),
-    *("--optimizer", "sgd", "--learning-rate", "0.1"),
-]
+FAST = "--model encoder --loader memory --epochs 1 --network mlp --batch-size 8"
+FAST = [*FAST.split(), "--optimizer", "sgd", "--learning-rate", "0.1"]
 WIDTH, HEIGHT, GAP = sheet._WIDTH, sheet._HEIGHT, sheet._GAP
 
 
@@ -38,19 +33,14 @@ def save_png(name: str | Path, pixels: np.ndarray) -> str:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Data, and a run of each: images, several (replicas), points, scaled, tokens."""
+    """Data, and a run of each: images, several (replicas), scaled."""
     folder = tmp_path_factory.mktemp("sheets")
     np.savez(folder / "images.npz", X=PIXELS, y=LABELS)
     np.savez(folder / "scaled.npz", X=PIXELS[..., 0] / 255 - 0.5, y=LABELS)
-    np.savez(folder / "points.npz", X=PIXELS.reshape(40, -1) / 255.0, y=LABELS)
-    (folder / "text.txt").write_text("a b c d\n" * 20)
-    text = ["--loader", "memory", "--epochs", "0", "--vector-size", "4"]
     for run, data, options in (
         ("images", "images.npz", FAST),
         ("several", "images.npz", [*FAST, "--replicas", "2"]),
         ("scaled", "scaled.npz", FAST),
-        ("points", "points.npz", FAST),
-        ("tokens", "text.txt", [*text, "--min-count", "1"]),
     ):
         command = ["train", str(folder / data), "--workdir", str(folder / run)]
         assert main([*command, *options]) == 0
@@ -95,8 +85,8 @@ def read(path: str) -> np.ndarray:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", ["images", "several"])
-def test_an_image_finds_the_example_that_it_is(runs, capsys, run):
+def test_an_image_finds_the_example_that_it_is(runs, capsys):
+    run = "several"
     save_png("seven.png", PIXELS[7])
     image, example = listed(capsys, runs / run, "seven.png", "7", "--topn", "5")
     assert image["query"] == [{"key": "seven.png", "label": None}]
@@ -134,31 +124,9 @@ def test_conditions_hold_for_images(runs, capsys):
     (found,) = listed(capsys, runs / "images", "seven.png", *where)
     assert len(found["found"]) == 10
     assert {int(each["key"]) % 2 for each in found["found"]} == {0}
-    vectors = read_vectors(runs / "images/vectors.safetensors")
-    near = vectors.nearest_to(vectors["7"][None], among={"2", "7"})
-    assert [key for key, _ in near[0]] == ["7", "2"]
 
 
 # --- sheets
-
-
-def test_a_sheet_has_a_row_for_each_query(runs, capsys):
-    save_png("seven.png", PIXELS[7])
-    words = ["12", "seven.png"]
-    found = listed(capsys, runs / "images", *words, "--topn", "3")
-    to = ["--topn", "3", "--to", "sheet.png"]
-    assert neighbors(runs / "images", *words, *to) == 0
-    assert capsys.readouterr().out == "8 images in sheet.png\n"
-    picture = read("sheet.png")
-    assert picture.shape == (2 * HEIGHT, 4 * WIDTH + GAP, 3)
-    for row, (query, each) in enumerate(zip((12, 7), found, strict=True)):
-        shown = [query, *(int(near["key"]) for near in each["found"])]
-        for column, number in enumerate(shown):
-            np.testing.assert_array_equal(middle(picture, row, column), PIXELS[number])
-    assert {*map(str, Path().iterdir())} == {"seven.png", "sheet.png"}
-    again = Path("sheet.png").read_bytes()
-    assert neighbors(runs / "images", *words, *to) == 0
-    assert Path("sheet.png").read_bytes() == again
 
 
 @pytest.fixture
@@ -175,28 +143,35 @@ def texts(monkeypatch) -> list[str]:
     return found
 
 
-def test_a_sheet_tells_its_stages(runs, monkeypatch):
-    seen = record_stages(monkeypatch)
-    assert neighbors(runs / "images", "3", "--to", "sheet.png") == 0
-    assert seen[0] == "neighbours" and "the images of sheet.png" in seen
-
-
-def test_key_label_and_similarity_are_under_each_image(runs, capsys, texts):
+def test_a_sheet_has_a_row_for_each_query(runs, capsys, texts, monkeypatch):
+    """Images, with key, label and similarity under each."""
     save_png("seven.png", PIXELS[7])
     words = ["12", "seven.png"]
-    first, second = listed(capsys, runs / "images", *words, "--topn", "2")
-    to = ["--topn", "2", "--to", "s.png"]
+    found = listed(capsys, runs / "images", *words, "--topn", "3")
+    seen = record_stages(monkeypatch)
+    to = ["--topn", "3", "--to", "sheet.png"]
     assert neighbors(runs / "images", *words, *to) == 0
-    expected = ["12", "0", "query"]
-    for near in first["found"]:
-        expected += [near["key"], near["label"], f"{near['similarity']:.3f}"]
-    expected += ["seven.png", f"predicted: {second['predicted']}", "query"]
-    for near in second["found"]:
-        expected += [near["key"], near["label"], f"{near['similarity']:.3f}"]
+    assert seen[0] == "neighbours" and "the images of sheet.png" in seen
+    assert capsys.readouterr().out == "8 images in sheet.png\n"
+    picture, expected = read("sheet.png"), []
+    assert picture.shape == (2 * HEIGHT, 4 * WIDTH + GAP, 3)
+    for row, (query, each) in enumerate(zip((12, 7), found, strict=True)):
+        label = f"predicted: {each['predicted']}" if row else "0"
+        expected += [words[row], label, "query"]
+        for near in each["found"]:
+            expected += [near["key"], near["label"], f"{near['similarity']:.3f}"]
+        shown = [query, *(int(near["key"]) for near in each["found"])]
+        for column, number in enumerate(shown):
+            np.testing.assert_array_equal(middle(picture, row, column), PIXELS[number])
     assert texts == expected
+    assert {*map(str, Path().iterdir())} == {"seven.png", "sheet.png"}
+    again = Path("sheet.png").read_bytes()
+    assert neighbors(runs / "images", *words, *to) == 0
+    assert Path("sheet.png").read_bytes() == again
 
 
-def test_frames_tell_the_class_of_the_query(runs, capsys):
+def test_frames_tell_the_class_of_the_query(runs, capsys, texts):
+    """Also where names are shown in place of labels."""
     (found,) = listed(capsys, runs / "images", "12")
     assert neighbors(runs / "images", "12", "--to", "s.png") == 0
     save_png("twelve.png", PIXELS[12])
@@ -215,16 +190,13 @@ def test_frames_tell_the_class_of_the_query(runs, capsys):
             else:  # the class of a new image is not known
                 assert frame not in colours.values()
     assert seen == {True, False}
-
-
-def test_names_are_shown_in_place_of_labels(runs, texts):
-    keys = [str(i) for i in range(40)]
-    names = [f"name {i}" for i in range(40)]
+    texts.clear()
+    keys, names = [*map(str, range(40))], [f"name {i}" for i in range(40)]
     pl.DataFrame({"key": keys, "name": names}).write_csv("names.csv")
     to = ["--names", "names.csv", "--to", "s.png", "--topn", "39"]
     assert neighbors(runs / "images", "12", *to) == 0
     assert {*names} <= {*texts}
-    assert (read("s.png") == (59, 111, 182)).all(axis=2).any()  # frames are by class
+    assert (read("s.png") == colours[True]).all(axis=2).any()
 
 
 def test_arrays_of_numbers_are_scaled(runs, capsys):
@@ -236,25 +208,6 @@ def test_arrays_of_numbers_are_scaled(runs, capsys):
     for column, number in enumerate([12, *(int(x["key"]) for x in found["found"])]):
         shown = middle(picture, 0, column)
         np.testing.assert_allclose(shown, scaled[number][..., None].repeat(3, 2))
-
-
-@pytest.mark.parametrize("channels", [(), (1,), (3,), (4,)])
-@pytest.mark.parametrize("dtype", ["uint8", "float32"])
-def test_arrays_that_are_images(channels, dtype):
-    values = RNG.integers(256, size=(5, 3, 2, *channels)).astype(dtype)
-    values.flat[:2] = 0, 255
-    found = as_pixels(values)
-    assert (found.shape, found.dtype) == ((5, 3, 2, 3), np.uint8)
-    colours = values if channels else values[..., None]
-    np.testing.assert_allclose(found[..., 0], colours[..., 0], atol=1)
-    np.testing.assert_allclose(found[..., 2], colours[..., :3][..., -1], atol=1)
-
-
-def test_arrays_that_are_no_images():
-    assert as_pixels(np.zeros((5, 6))) is None
-    assert as_pixels(np.zeros((5, 6, 6, 2))) is None
-    assert as_pixels(np.zeros((5, 6, 6, 3, 1))) is None
-    assert not as_pixels(np.full((2, 3, 3), 7.0)).any()  # all alike
 
 
 @pytest.mark.parametrize("shape", [(1, 300), (300, 1), (1, 1), (97, 96), (500, 700)])
@@ -291,15 +244,9 @@ def test_hostile_keys_stay_text(runs, texts):
     assert read("s.png").shape[0] == HEIGHT
     assert all(text.isprintable() for text in texts)
     assert "tea \\x070/a\\nb.png" in texts
-    font = sheet_font()
+    font = ImageFont.load_default(sheet._TEXT)
     assert max(map(font.getlength, texts)) <= WIDTH
     assert any(re.fullmatch(r"\.\.\.x+\.png", text) for text in texts)
-
-
-def sheet_font():
-    from PIL import ImageFont
-
-    return ImageFont.load_default(sheet._TEXT)
 
 
 @pytest.mark.row("B50")
@@ -318,59 +265,19 @@ def test_data_that_changed_or_are_gone_have_no_sheet(runs, capsys):
 
 
 @pytest.mark.row("B50")
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["points", "12"], r"`to` needs images: the examples of RUN .* float64\[72\]"),
-        (["tokens", "a"], "`to` applies only with --from, or to a run of an encoder"),
-        (
-            ["tokens/vectors.txt", "a"],
-            "`to` applies only with --from, or to a run of an encoder",
-        ),
-        (["images", "12", "--json"], "`to` goes with neither --session, --stable nor"),
-        (["images", "--session", "12"], "`to` goes with neither --session, --stable"),
-        (["images", "12", "--to", "s.jpg"], r"`to` must end in \.png, got s\.jpg"),
-        (["images", "12", "--to", "no/s.png"], "Folder .*no does not exist"),
-        (["images", "12", "--topn", "0"], "`topn` must be an integer >= 1, got 0"),
-        (["images", "41"], "'41' is not the key of an example: keys are such as '"),
-        (["images", "41.png"], "'41.png' is neither the key of an example nor an imag"),
-        (["images"], "WORD: give at least one token to look up"),
-    ],
-    ids=lambda value: "-".join(value) if isinstance(value, list) else "",
-)
-def test_sheets_are_refused(runs, capsys, arguments, message):
-    run, *options = arguments
-    assert neighbors(runs / run, "--to", "s.png", *options) == 2
-    assert re.search(message, error_line(capsys))
-    assert [*Path().iterdir()] == []
-
-
-@pytest.mark.row("B50")
-def test_a_sheet_that_is_too_large_is_refused(runs, capsys, monkeypatch):
+def test_sheets_are_refused(runs, capsys, monkeypatch):
+    Path("bad.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 50)
     monkeypatch.setattr(sheet, "_MAX_PIXELS", 2**20)
-    words = [str(i) for i in range(10)]
-    assert neighbors(runs / "images", *words, "--to", "s.png") == 2
-    message = "`to` would have 10 x 11 images, more than 1 million pixels: give fewer"
-    assert message in error_line(capsys)
+    large = "`to` would have 10 x 11 images, more than 1 million pixels: give fewer"
+    for options, message in {
+        "12 --to no/s.png": "no does not exist",
+        "bad.png": "bad.png is not a whole image",
+        "12 --to s.jpg": "`to` must end in .png, got s.jpg",
+        "0 1 2 3 4 5 6 7 8 9": large,
+    }.items():
+        assert neighbors(runs / "images", "--to", "s.png", *options.split()) == 2
+        assert message in error_line(capsys)
     cell = Cell(PIXELS[0], "key", ())
     with pytest.raises(InputError, match="would have 50 x 50 images"):
         write_sheet([[cell] * 50] * 50, Path("s.png"))
-    assert not Path("s.png").exists()
-
-
-@pytest.mark.row("B22")
-def test_a_sheet_is_no_file_of_a_run(runs, capsys):
-    shutil.copytree(runs / "images", "run")
-    assert neighbors("run", "12", "--to", "run/model.npz") == 2
-    assert "`to` must not be a file of a run" in error_line(capsys)
-
-
-def test_an_image_that_is_damaged_is_refused(runs, capsys):
-    Path("bad.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"x" * 50)
-    assert neighbors(runs / "images", "bad.png") == 2
-    assert "bad.png is not a whole image" in error_line(capsys)
-    save_png("good.png", PIXELS[0])
-    assert neighbors(runs / "points", "good.png") == 2
-    assert "good.png is an image, and the encoder was trained on" in error_line(capsys)
-    assert neighbors(runs / "tokens", "good.png") == 2
-    assert "'good.png' is not in the vocabulary" in error_line(capsys)
+    assert [*map(str, Path().iterdir())] == ["bad.png"]

@@ -8,11 +8,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from embedder.cli import main
-from embedder.run import points
-from embedder.run.points import Points
+from embedder.run import curves
+from embedder.run.curves import Points
 from embedder.run.verify import verify
-from embedder.run.workdir import Workdir, truncate_metrics
 from tests.commands import run_python
 
 FAST = ["--loader", "memory", "--vector-size", "4", "--min-count", "1", "--sample", "0"]
@@ -63,22 +61,14 @@ def test_a_line_of_a_run_on_a_cpu_says_how_busy_it_was(
     tmp_path, monkeypatch, is_on_cpu
 ):
     clock = iter([10.0, 13.0, 19.0])
-    monkeypatch.setattr(points.time, "process_time", lambda: next(clock))
-    monkeypatch.setattr(points, "available_cores", lambda: 2)
+    monkeypatch.setattr(curves.time, "process_time", lambda: next(clock))
+    monkeypatch.setattr(curves, "available_cores", lambda: 2)
     path = tmp_path / "progress.jsonl"
     adder = Points(path, Recorder(), is_on_cpu)
     for number in range(3):
         adder.add(status(number, 3.0 * number))
     busy = [line.get("cpu_busy") for line in lines(path)]
     assert busy == ([None, 0.5, 1.0] if is_on_cpu else [None] * 3)
-
-
-def test_lines_of_a_long_run_are_bounded(tmp_path):
-    path = tmp_path / "progress.jsonl"
-    adder = Points(path, Recorder())
-    for second in range(0, 7 * 24 * 3600, 2):
-        adder.add(status(second, float(second)))
-    assert 2_000 < len(lines(path)) < 5_000
 
 
 @pytest.mark.row("F57")
@@ -91,17 +81,6 @@ def test_a_file_that_cannot_be_written_is_one_warning(tmp_path, caplog):
     assert "progress.jsonl: No such file or directory" in record.getMessage()
 
 
-def test_truncating_keeps_whole_lines_up_to_the_updates(tmp_path):
-    run = Workdir(tmp_path)
-    kept = ['{"updates": 8}', '{"updates": 16}']
-    damaged = ["[1]", "{}", '{"updates": "x"}', '{"updates": 17}', '{"updates": 3}']
-    run.progress.write_text("\n".join([*kept, *damaged]))  # the last has no end
-    run.metrics.write_text("a\nb\nc\n")
-    truncate_metrics(run, 2, 16)
-    assert run.progress.read_text().splitlines() == kept
-    assert run.metrics.read_text() == "a\nb\n"
-
-
 @pytest.fixture
 def here(tmp_path, monkeypatch) -> Path:
     monkeypatch.chdir(tmp_path)
@@ -110,19 +89,17 @@ def here(tmp_path, monkeypatch) -> Path:
 
 
 CHILD = """
-import sys
-from embedder.run import points
-points._EVERY = points._SHARE = 0.0
-from tests.faults import child
+import runpy, sys
+from embedder.run import curves
+curves._EVERY = curves._SHARE = 0.0
+runpy.run_module("tests.faults.child", run_name="__main__")
 """
 
 
-def killed(event: int) -> int:
-    """A run with a line for each call, that is killed at the event; its exit code."""
+def killed(event: int):
+    """A run with a line for each call, that is killed at the event."""
     arguments = ["train", "text.txt", "--workdir", "run", "--save-every", "8", *FAST]
-    code = f"import sys; sys.argv[1:] = ['{event}', '9', *{arguments!r}]\n{CHILD}"
-    code += "import runpy; runpy.run_module('tests.faults.child', run_name='__main__')"
-    return run_python("-c", code.replace("from tests.faults import child\n", ""))
+    return run_python("-c", CHILD, event, 9, *arguments)
 
 
 @pytest.mark.slow
@@ -146,21 +123,3 @@ def test_lines_of_a_run_that_is_killed_have_no_updates_twice(here):
     assert updates == sorted({*updates}) and {*updates} == {*of_whole}
     assert Path("run/vectors.safetensors").read_bytes() == expected
     assert [str(x) for x in verify(Path("run")) if x.fault] == []
-
-
-@pytest.mark.slow
-def test_lines_go_on_in_a_longer_run_and_are_in_a_mirror(here, monkeypatch):
-    monkeypatch.setattr(points, "_EVERY", 0.0)
-    monkeypatch.setattr(points, "_SHARE", 0.0)
-    command = ["train", "text.txt", "--workdir", "run", *FAST, "--no-report"]
-    assert main([*command, "--epochs", "2", "--mirror", "there"]) == 0
-    before = Path("run/progress.jsonl").read_text()
-    assert Path("there/progress.jsonl").read_text() == before
-    assert main([*command, "--epochs", "3"]) == 0
-    after = Path("run/progress.jsonl").read_text()
-    assert after.startswith(before) and len(after) > len(before)
-    updates = [line["updates"] for line in lines(Path("run/progress.jsonl"))]
-    assert updates == sorted({*updates})
-    assert [str(x) for x in verify(Path("run")) if x.fault] == []
-    names = {finding.name for finding in verify(Path("run"))}
-    assert {"progress.jsonl", "metrics.jsonl"} < names

@@ -4,16 +4,14 @@ import io
 import logging
 import time
 
-import numpy as np
-import polars as pl
 import pytest
 from rich.console import Console
 
-from embedder import EmbeddingTrainer, FeatureEncoder, every
-from embedder.engine.epochs import Status
+from embedder import EmbeddingTrainer, every
+from embedder.base.stages import report_stage, showing_stages
 from embedder.run import progress
 from embedder.run.progress import display, summary
-from embedder.stages import report_stage, showing_stages
+from embedder.training.epochs import Status
 
 TEXT = [[f"w{(i * j) % 23}" for j in range(40)] for i in range(60)]
 
@@ -84,51 +82,16 @@ def test_stages_are_shown_until_training_begins_and_below_the_bar():
     assert "writing" not in end and "loss 2.5000" in end
 
 
-def test_nothing_is_shown_of_what_is_done_before_the_delay():
+def test_the_bar_appears_after_the_delay_with_what_was_told_before():
     console = terminal(80)
     with display(console, after=60) as show:
         report_stage("reading")
         show(status(1.0))
     assert shown_on(console) == ""
-
-
-def test_the_bar_appears_after_the_delay_with_what_was_told_before():
-    console = terminal(80)
     with display(console, after=0.05) as show:
         show(status(0.5))
         time.sleep(0.5)
     assert "epoch 1/2" in shown_on(console) and "50 %" in shown_on(console)
-
-
-def test_stages_of_a_closed_display_go_nowhere():
-    console = terminal(80)
-    with display(console):
-        pass
-    before = shown_on(console)
-    report_stage("reading")
-    assert shown_on(console) == before
-
-
-def test_stages_reach_all_that_listen():
-    seen: list[str] = []
-    with showing_stages(seen.append), showing_stages(seen.append):
-        report_stage("a")
-    report_stage("b")
-    assert seen == ["a", "a"]
-
-
-def test_training_tells_its_stages():
-    seen: list[str] = []
-    with showing_stages(seen.append):
-        EmbeddingTrainer(vector_size=4, min_count=1, epochs=1).fit(TEXT)
-    assert seen == [
-        "reading sequences",
-        "reading corpus",
-        "reading corpus: 2,400 tokens",
-        "compiling",
-        "finishing the last epoch",
-        "taking the result from the device",
-    ]
 
 
 def test_the_bar_has_a_stage_after_the_last_call():
@@ -142,6 +105,8 @@ def test_the_bar_has_a_stage_after_the_last_call():
     trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=1)
     with showing_stages(seen.append):
         trainer.fit(TEXT, holdout=0.2, callbacks=[every(1, Shown().append)])
+    before = ["reading sequences", "reading corpus", "reading corpus: 2,400 tokens"]
+    assert seen[:4] == [*before, "compiling"]
     after = seen[seen.index("finishing the last epoch") :]
     assert after[1] == "measuring scores"
     assert after[-1] == "taking the result from the device"
@@ -165,48 +130,29 @@ def test_lines_where_there_is_no_terminal(monkeypatch):
     ]
 
 
-@pytest.mark.parametrize(
-    ("items_per_second", "left"),
-    [(25_000, "16 s"), (1000, "7 min"), (50, "2 h 13 min"), (5, "22 h 13 min")],
-)
-def test_time_left(items_per_second, left):
-    line = summary(status(0.5, items_per_second=float(items_per_second)))
-    assert line.endswith(f", {left} left")
-
-
-def test_time_left_is_not_told_by_the_call_that_compiles():
+def test_time_left():
+    for items, left in (
+        *((25_000, "16 s"), (1000, "7 min"), (50, "2 h 13 min"), (5, "22 h 13 min")),
+    ):
+        line = summary(status(0.5, items_per_second=float(items)))
+        assert line.endswith(f", {left} left")
     line = summary(status(0.5, seconds=5.0, seconds_of={"compile": 5.0}))
     assert line == "epoch 1/2: 50 % of the run, loss 2.2500, 1,000 words/s"
 
 
-def test_sessions_have_items(caplog):
-    """In words of the log; files keep the name that their readers know."""
-    caplog.set_level(logging.INFO, "embedder")
-    seen: list[Status] = []
-    rows = [(n, item) for n, session in enumerate(TEXT) for item in session]
-    frame = pl.DataFrame(rows, ["session", "item"], orient="row")
-    trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=1)
-    trainer.fit(frame, verbose=False, callbacks=seen.append)
-    assert " items/s" in caplog.messages[-1]
-    assert (seen[0].noun, seen[0].unit) == ("items", "words")
-
-
-def test_fit_is_silent_where_there_is_no_terminal(capsys):
-    EmbeddingTrainer(vector_size=4, min_count=1, epochs=2).fit(TEXT)
+def test_the_log_says_what_verbose_prints(caplog, capsys, monkeypatch):
+    """Nothing where there is no terminal, but the log."""
+    monkeypatch.setattr(progress, "WORK_AFTER", 0.01)
+    with progress.working():
+        report_stage("neighbours: 1 of 3 queries")
+        time.sleep(0.2)
+    trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=2).fit(TEXT)
     assert capsys.readouterr() == ("", "")
-
-
-def test_verbose_prints_a_line_an_epoch(capsys):
-    EmbeddingTrainer(vector_size=4, min_count=1, epochs=2).fit(TEXT, verbose=True)
-    printed = capsys.readouterr()
-    first, second = printed.err.splitlines()
+    trainer.fit(TEXT, verbose=True)
+    first, second = capsys.readouterr().err.splitlines()
     assert first.startswith("epoch 1/2: loss ") and second.startswith("epoch 2/2: ")
-    assert printed.out == ""
-
-
-def test_the_log_says_the_same(caplog):
     caplog.set_level(logging.INFO, "embedder")
-    EmbeddingTrainer(vector_size=4, min_count=1, epochs=2).fit(TEXT, verbose=False)
+    trainer.fit(TEXT, verbose=False)
     data, *lines = [x for x in caplog.messages if "epoch" in x]
     assert data == "vocabulary: 23 tokens, 2,400 of 2,400 occurrences; 2 epochs"
     assert [x[:16] for x in lines] == ["epoch 1/2: loss ", "epoch 2/2: loss "]
@@ -225,14 +171,6 @@ def test_the_log_has_lines_within_long_epochs(caplog, monkeypatch):
     assert len(within) == 1 and end.startswith("epoch 1/1: loss ")
 
 
-def test_an_encoder_logs_its_data(caplog):
-    caplog.set_level(logging.INFO, "embedder")
-    X = np.random.default_rng(0).normal(size=(40, 3))
-    FeatureEncoder((3, 4, 2), epochs=1).fit(X, np.arange(40) % 2)
-    examples = "examples: 40 of 2 classes, 40 to train on, in 2 updates an epoch"
-    assert f"{examples}; 1 epoch" in caplog.messages
-
-
 def test_work_is_shown_once_it_takes_time(monkeypatch):
     console = terminal(80)
     monkeypatch.setattr(progress, "Console", lambda file: console)
@@ -245,11 +183,3 @@ def test_work_is_shown_once_it_takes_time(monkeypatch):
         time.sleep(0.4)
     assert "neighbours: 1 of 3 queries" in shown_on(console)
     assert shown_on(console).endswith("\x1b[2K")  # nothing stays
-
-
-def test_work_shows_nothing_where_there_is_no_terminal(monkeypatch, capsys):
-    monkeypatch.setattr(progress, "WORK_AFTER", 0.01)
-    with progress.working():
-        report_stage("neighbours: 1 of 3 queries")
-        time.sleep(0.2)
-    assert capsys.readouterr() == ("", "")

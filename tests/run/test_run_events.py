@@ -8,22 +8,17 @@ import numpy as np
 import pytest
 from tensorboardX.proto.event_pb2 import Event
 
-from embedder.cli import main
-from embedder.run import points
-from embedder.run.events import Events, row_norms
-from embedder.run.workdir import Workdir
-from embedder.vectors.export import read_vectors
+from embedder.cli.main import main
+from embedder.disk.workdir import Workdir
+from embedder.run import curves
+from embedder.run.curves import Events, row_norms
 
 FAST = ["--loader", "memory", "--vector-size", "4", "--min-count", "1", "--sample", "0"]
 FAST += ["--block", "32", "--blocks-per-update", "1"]
 
 
-def events(run: Workdir) -> list[Event]:
-    """All events, by time: those of a resumed run are in a file of their own."""
-    return events_of(run.events)
-
-
 def events_of(folder: Path) -> list[Event]:
+    """All events, by time: those of a resumed run are in a file of their own."""
     found = []
     for path in sorted(folder.glob("events.out.tfevents.*")):
         data = path.read_bytes()
@@ -37,8 +32,8 @@ def events_of(folder: Path) -> list[Event]:
 @pytest.fixture
 def run(tmp_path, monkeypatch) -> Workdir:
     """A run whose points are one for each call."""
-    monkeypatch.setattr(points, "_EVERY", 0.0)
-    monkeypatch.setattr(points, "_SHARE", 0.0)
+    monkeypatch.setattr(curves, "_EVERY", 0.0)
+    monkeypatch.setattr(curves, "_SHARE", 0.0)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("a b c a b a d d e\n" * 200)
     command = ["train", "text.txt", *FAST, "--save-every", "16", "--workdir", "run"]
@@ -50,38 +45,20 @@ def run(tmp_path, monkeypatch) -> Workdir:
 def test_points_within_epochs_are_scalars(run):
     found = {
         (value.tag, event.step): value.simple_value
-        for event in events(run)
+        for event in events_of(run.events)
         for value in event.summary.value
         if value.WhichOneof("value") == "simple_value"
     }
     lines = [json.loads(x) for x in run.progress.read_text().splitlines()]
     assert len(lines) > 10
+    for line in map(json.loads, run.metrics.read_text().splitlines()):
+        for name in ("loss", "alpha"):
+            assert found[name, line["updates"]] == pytest.approx(line[name], 1e-5)
     for line in lines:
         for name in ("loss", "words_per_second"):
             key = f"recent/{name}", line["updates"]
             assert (key in found) == (line[name] is not None)
             assert line[name] is None or found[key] == pytest.approx(line[name], 1e-6)
-
-
-@pytest.mark.slow
-def test_row_norms_of_both_tables_are_histograms(run):
-    found = {
-        (value.tag, event.step): value.histo
-        for event in events(run)
-        for value in event.summary.value
-        if value.WhichOneof("value") == "histo"
-    }
-    tags = {"row_norms/tables.input", "row_norms/tables.output"}
-    steps = {step for _, step in found}
-    assert {tag for tag, _ in found} == tags and len(steps) > 2
-    checkpoints = {int(path.name) for path in run.checkpoints.iterdir()}
-    assert checkpoints <= steps  # and the end, and older checkpoints
-    matrix = read_vectors(run.vectors).matrix
-    norms = np.linalg.norm(matrix.astype(np.float64), axis=1)
-    last = found["row_norms/tables.input", max(steps)]
-    assert last.num == len(norms) == sum(last.bucket)
-    assert last.max == pytest.approx(norms.max(), rel=1e-6)
-    assert last.sum_squares == pytest.approx((norms**2).sum(), rel=1e-6)
 
 
 def test_row_norms_are_of_vectors_along_the_last_axis():

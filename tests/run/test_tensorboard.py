@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from embedder.cli import main
-from embedder.run.workdir import Workdir
+from embedder.cli.main import main
+from embedder.disk.workdir import Workdir
 from embedder.vectors.export import read_vectors
 
 FAST = ["--loader", "memory", "--vector-size", "6", "--min-count", "1", "--sample", "0"]
@@ -38,19 +38,14 @@ def runs(tmp_path_factory) -> Path:
     return folder / "all"
 
 
-def test_scalars_and_histograms_of_a_run(runs):
+def test_histograms_of_a_run(runs):
     from tensorboard.backend.event_processing import event_accumulator
 
     run = Workdir(runs / "tokens")
     found = event_accumulator.EventAccumulator(str(run.events))
     found.Reload()
-    lines = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-    for name in ("loss", "alpha"):
-        values = {event.step: event.value for event in found.Scalars(name)}
-        assert values == {x["updates"]: pytest.approx(x[name], 1e-5) for x in lines}
     norms = np.linalg.norm(read_vectors(run.vectors).matrix.astype(np.float64), axis=1)
     last = found.Histograms("row_norms/tables.input")[-1]
-    assert last.step == lines[-1]["updates"]
     assert sum(last.histogram_value.bucket) == last.histogram_value.num == len(norms)
     assert last.histogram_value.max == pytest.approx(norms.max(), rel=1e-6)
 

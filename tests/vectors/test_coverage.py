@@ -1,4 +1,5 @@
-"""How often intervals of similarities cover the true ones, on simulated corpora.
+"""How often intervals of similarities cover the true ones, on simulated corpora; how
+stable rare words are.
 
 A corpus is drawn from a known process of four topics. The true similarity of two
 tokens is the mean over independent corpora of the same size, trained without a
@@ -10,20 +11,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
+from scipy.stats import spearmanr
 
-from embedder.config import Config, resolve, with_options
-from embedder.engine.epochs import run_epochs
-from embedder.tables.corpus import sequences_corpus
-from embedder.tables.encode import encode
-from embedder.tables.training import Training
-from embedder.vectors.ensemble import Ensemble
+from embedder import EmbeddingTrainer
 
 TOKENS = [f"t{i:02d}" for i in range(24)]
 TOPICS, SEQUENCES, LENGTH = 4, 300, 10
 REPLICAS = 20
 CORPORA, OTHERS = 40, 30
 OPTIONS = {"vector_size": 4, "min_count": 1, "sample": 0, "epochs": 10, "alpha": 0.05}
-OPTIONS |= {"backend": "numba", "loader": "memory", "replicas": REPLICAS}
 
 
 class Similarities(NamedTuple):
@@ -47,53 +43,51 @@ def topics() -> np.ndarray:
     return 0.6 * own / own.sum(axis=1, keepdims=True) + 0.4 * soft
 
 
-def similarities(sequences: list[list[str]], **options) -> Similarities:
+def similarities(sequences: list[list[str]], seed: int, bootstrap: bool):
     """Of the replicas of a training, as `Ensemble.neighbors` returns them."""
-    encoded = encode(sequences_corpus(sequences), 1)
-    config = resolve(with_options(Config(), **OPTIONS | options), encoded.num_tokens)
-    training = Training(config, encoded, range(config.run.epochs))
-    vectors = run_epochs(training, training.initial_state()).state.params["tables"]
-    known = encoded.vocabulary
-    assert sorted(known.tokens) == TOKENS
-    ensemble = Ensemble(known.tokens, vectors["input"], known.counts)
-    found = [
-        [near[1:4] for near in sorted(each)]
-        for each in ensemble.neighbors(TOKENS, topn=len(TOKENS))
-    ]
+    trainer = EmbeddingTrainer(**OPTIONS, seed=seed)
+    trainer.fit_ensemble(sequences, REPLICAS, bootstrap=bootstrap)
+    assert sorted(trainer.index_to_key) == TOKENS
+    near = trainer.ensemble_.neighbors(TOKENS, topn=len(TOKENS))
+    found = [[each[1:4] for each in sorted(row)] for row in near]
     return Similarities(*np.moveaxis(found, 2, 0))
 
 
-def simulated(seeds: range, **options) -> Iterator[Similarities]:
+def simulated(seeds: range, bootstrap: bool) -> Iterator[Similarities]:
     """Of a corpus for each of `seeds`; no two trainings share the seed of a replica."""
     given = topics()
     for seed in seeds:
         sequences = corpus(np.random.default_rng([7, seed]), given)
-        yield similarities(sequences, seed=1 + seed * REPLICAS, **options)
-
-
-@pytest.fixture(scope="module")
-def others() -> list[Similarities]:
-    """Trainings that differ by their corpus, and replicas by their seed alone."""
-    return [*simulated(range(CORPORA, CORPORA + OTHERS), bootstrap=False)]
+        yield similarities(sequences, 1 + seed * REPLICAS, bootstrap)
 
 
 def coverage(found: list[Similarities], true: np.ndarray) -> np.ndarray:
     """Share of the intervals that cover the true similarity, for each pair."""
-    lower, upper = (
-        np.array([getattr(s, x) for s in found]) for x in Similarities._fields[1:]
-    )
-    return ((lower <= true) & (true <= upper)).mean(axis=0)
+    inside = [(each.lower <= true) & (true <= each.upper) for each in found]
+    return np.mean(inside, axis=0)
 
 
-@pytest.mark.slow
-def test_intervals_of_a_bootstrap_cover_the_similarity_in_other_corpora(others):
+@pytest.mark.rare
+def test_intervals_of_a_bootstrap_cover_the_similarity_in_other_corpora():
+    """Those of seeds alone have nothing of what another corpus would change."""
+    others = [*simulated(range(CORPORA, CORPORA + OTHERS), bootstrap=False)]
     true = np.mean([each.mean for each in others], axis=0)
     found = [*simulated(range(CORPORA), bootstrap=True)]
     assert 0.85 <= coverage(found, true).mean() <= 0.95
-
-
-@pytest.mark.slow
-def test_intervals_of_seeds_alone_cover_it_much_less(others):
-    """They have what the seed changes, and nothing of what another corpus would."""
-    true = np.mean([each.mean for each in others], axis=0)
     assert coverage(others, true).mean() < 0.7
+
+
+@pytest.mark.rare
+def test_rare_words_are_less_stable(data_folder):
+    """Up to some hundred occurrences: words like "the" are near to all others."""
+    trainer = EmbeddingTrainer(min_count=5, alpha=0.05)
+    trainer.fit_ensemble(data_folder / "small-text/wikitext2-valid.txt.gz", 5)
+    ensemble = trainer.ensemble_
+    order = np.argsort(ensemble.counts, kind="stable")
+    stability = ensemble.stability(ensemble.tokens)[order]
+    counts = ensemble.counts[order]
+    assert spearmanr(counts, stability).statistic > 0.3
+    edges = np.searchsorted(counts, [8, 20, 50, 300])
+    medians = [np.median(part) for part in np.split(stability, edges)[:4]]
+    assert medians == sorted(medians)
+    assert medians[0] < medians[3] / 2

@@ -12,25 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embedder.errors import InputError
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 
 KEYS = [
-    *(
-        "the",
-        "naïve",
-        "猫",
-        "a\tb",
-        "a\nb",
-        "a\r\nb",
-        "\\",
-        "\\N",
-        "\\.",
-        "\\t",
-        "'",
-        '"',
-    ),
+    *("the", "naïve", "猫", "a\tb", "a\nb", "a\r\nb", "\\", "\\N", "\\.", "\\t", "'"),
+    '"',
     *("'; DROP TABLE embeddings; --", "$$", ":table", "\x01", "x" * 2600, " ", "{}"),
 ]
 MATRIX = np.random.default_rng(0).normal(size=(len(KEYS), 5)).astype(np.float32)
@@ -161,16 +148,6 @@ def test_a_table_that_exists_is_kept(server):
     done = server.psql("-v", "table=twice", "-f", str(path))
     assert done.returncode == 3 and 'relation "twice" already exists' in done.stderr
     assert server.rows("SELECT key FROM twice") == [["old"]]
-
-
-@pytest.mark.row("B56")
-@pytest.mark.parametrize(
-    ("key", "size"), [("a\0b", 2), ("x" * 2601, 2), ("猫" * 900, 2), ("a", 16_001)]
-)
-def test_what_a_table_cannot_hold_is_refused(tmp_path, key, size):
-    with pytest.raises(InputError, match="in a table of pgvector, got"):
-        write_vectors(Vectors([key], np.ones((1, size))), tmp_path / "v.sql")
-    assert os.listdir(tmp_path) == []
 
 
 def test_the_file_without_counts(tmp_path):

@@ -8,7 +8,7 @@ and kept: a later call with the same folder goes on with it. The checkout is cop
 without what git ignores. Data sets are those of the variable EMBEDDER_DATA. Mounts are
 in a namespace of their own, so that nothing is mounted when it ends.
 
-The last line is the result, for the table of `migration/docs/installation.md`.
+The last line is the result, for the table of `docs/reference/python-versions.md`.
 """
 
 import argparse

@@ -7,6 +7,7 @@ import haiku as hk
 import jax
 import jax.numpy as jnp
 
+from embedder.config.encoder_options import EncoderOptions
 from embedder.encoders.networks.layers import BatchNorm, Conv, as_images, dropout
 from embedder.encoders.networks.network import BaseNetwork, Draws, Forward, Pass
 from embedder.errors import InputError
@@ -26,8 +27,12 @@ class ConvSmall(BaseNetwork):
     size: int = 128  # values of the embedding
     dropout: float = 0.0  # share of the last convolution's values
 
+    @classmethod
+    def is_auto(cls, options: EncoderOptions, example_shape: tuple[int, ...]) -> bool:
+        return not options.layers and _takes(example_shape)
+
     def __post_init__(self):
-        if len(self.example_shape) not in (2, 3) or min(self.example_shape[:2]) < 8:
+        if not _takes(self.example_shape):
             raise InputError(
                 "`network` conv-small needs images of 8 x 8 or larger, got examples "
                 f"{list(self.example_shape)}."
@@ -53,6 +58,11 @@ class ConvSmall(BaseNetwork):
             return jax.nn.relu(BatchNorm("norm_dense")(x, use))
 
         return forward
+
+
+def _takes(shape: tuple[int, ...]) -> bool:
+    """Whether examples are images that leave pixels after three maxima."""
+    return len(shape) in (2, 3) and min(shape[:2]) >= 8
 
 
 def largest_of_squares(x: jax.Array) -> jax.Array:

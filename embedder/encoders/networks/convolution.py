@@ -112,7 +112,7 @@ def _in_order_forward(x: jax.Array, kernel: jax.Array, stride: int):
 
 
 def _in_order_backward(
-    stride: int, kept: tuple[jax.Array, jax.Array], gradient: jax.Array
+    stride: int, inputs: tuple[jax.Array, jax.Array], gradient: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """The gradients of `x` and `kernel`, of that of the result [B, H', W', N].
 
@@ -121,7 +121,7 @@ def _in_order_backward(
     its values by the reversed kernel; dk_i = sum_o dy_o x_{o s + i - p}, one of x by dy
     with s - 1 zeros between.
     """
-    x, kernel = kept
+    x, kernel = inputs
     if math.prod(kernel.shape[:3]) <= _SMALL_PATCH:
         _, gradient_of_x = jax.vjp(lambda x: by_patches(x, kernel, stride), x)
         rows = _kernel_gradient_by_rows(x, kernel.shape, gradient, stride)
@@ -196,8 +196,8 @@ def _ordered(
     @one.def_vmap
     def several(num: int, is_batched: list[bool], x: jax.Array, kernel: jax.Array):
         if not is_batched[1]:  # one kernel: one batch of all images
-            found = one(x.reshape(-1, *x.shape[2:]), kernel)
-            return found.reshape(num, -1, *found.shape[1:]), True
+            images = one(x.reshape(-1, *x.shape[2:]), kernel)
+            return images.reshape(num, -1, *images.shape[1:]), True
         if not is_batched[0]:
             return jax.lax.map(lambda kernel: one(x, kernel), kernel), True
         return jax.lax.map(lambda pair: one(*pair), (x, kernel)), True

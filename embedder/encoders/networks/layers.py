@@ -17,8 +17,6 @@ from embedder.encoders.networks.network import Draws, Pass
 
 _KEEP = 0.9  # of a moving average, at each update
 _EPSILON = 1e-5
-_ZEROS: Any = np.zeros  # first values by NumPy, which has no program to compile
-_ONES: Any = np.ones
 
 
 class Conv(hk.Module):
@@ -35,6 +33,7 @@ class Conv(hk.Module):
 
 
 def _filled(value: float) -> Any:
+    """First values by NumPy, which has no program to compile."""
     return lambda shape, dtype: np.full(shape, value, dtype)
 
 
@@ -53,11 +52,11 @@ class BatchNorm(hk.Module):
     def __call__(self, x: jax.Array, use: Pass) -> jax.Array:
         size = x.shape[-1:]
         scale = hk.get_parameter("scale", size, x.dtype, init=_filled(self.scale))
-        offset = hk.get_parameter("offset", size, x.dtype, init=_ZEROS)
+        offset = hk.get_parameter("offset", size, x.dtype, init=_filled(0))
         # Half precision has too few digits for sums over a batch.
         exact = jnp.promote_types(x.dtype, jnp.float32)
-        kept_mean = hk.get_state("mean", size, exact, init=_ZEROS)
-        kept_variance = hk.get_state("variance", size, exact, init=_ONES)
+        kept_mean = hk.get_state("mean", size, exact, init=_filled(0))
+        kept_variance = hk.get_state("variance", size, exact, init=_filled(1))
         if use.is_training:
             mean, variance = _moments(x.astype(exact), use)
             hk.set_state("mean", _moved(kept_mean, mean))
@@ -78,8 +77,8 @@ class LayerNorm(hk.Module):
 
     def __call__(self, x: jax.Array) -> jax.Array:
         size = x.shape[-1:]
-        scale = hk.get_parameter("scale", size, x.dtype, init=_ONES)
-        offset = hk.get_parameter("offset", size, x.dtype, init=_ZEROS)
+        scale = hk.get_parameter("scale", size, x.dtype, init=_filled(1))
+        offset = hk.get_parameter("offset", size, x.dtype, init=_filled(0))
         return _normalised(x, _as_last(scale, x)) + _as_last(offset, x)
 
 
@@ -96,8 +95,8 @@ def _normalise(x: jax.Array, scale: jax.Array):
     return unscaled * scale, (unscaled, inverse, scale)
 
 
-def _normalise_gradient(kept, gradient: jax.Array):
-    unscaled, inverse, scale = kept
+def _normalise_gradient(saved, gradient: jax.Array):
+    unscaled, inverse, scale = saved
     inner = gradient * scale
     mean = inner.mean(-1, keepdims=True)
     along = (inner * unscaled).mean(-1, keepdims=True)
@@ -138,8 +137,8 @@ def _as_last(values: jax.Array, x: jax.Array) -> jax.Array:
     return values.reshape(*(1,) * (x.ndim - 1), -1)
 
 
-def _moved(kept: jax.Array, now: jax.Array) -> jax.Array:
-    return (_KEEP * kept + (1 - _KEEP) * now).astype(kept.dtype)
+def _moved(average: jax.Array, now: jax.Array) -> jax.Array:
+    return (_KEEP * average + (1 - _KEEP) * now).astype(average.dtype)
 
 
 def _moments(x: jax.Array, use: Pass) -> tuple[jax.Array, jax.Array]:

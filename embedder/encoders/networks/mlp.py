@@ -1,18 +1,22 @@
 """mlp: multilayer perceptron, the network of the oracle."""
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import haiku as hk
+import jax
 import numpy as np
 
+from embedder.config.encoder_options import EncoderOptions
 from embedder.encoders.networks.network import (
     CLASSES,
     Draws,
     Forward,
     Head,
+    Layer,
     Model,
     Params,
     head_of,
@@ -21,8 +25,7 @@ from embedder.encoders.networks.network import (
 )
 from embedder.errors import InputError
 
-Layer = tuple[np.ndarray, np.ndarray]
-"""Weights [in, out] and biases [out] of a linear layer."""
+_HIDDEN = 128  # width of the one hidden layer if no layers are given
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,42 @@ class MLP:
     are linear in it.
     """
 
+    name: ClassVar[str] = "mlp"
+    default_schedule: ClassVar[str] = "constant"
+    needs_images: ClassVar[bool] = False
     cpu_overhead: ClassVar[float] = 1.0
 
     layers: tuple[int, ...]  # widths, from F to C
     head: Head = 0.0
+
+    @classmethod
+    def is_auto(cls, options: EncoderOptions, example_shape: tuple[int, ...]) -> bool:
+        return True
+
+    @classmethod
+    def of_settings(
+        cls, options: EncoderOptions, example_shape: tuple[int, ...], num_classes: int
+    ) -> "MLP":
+        if options.network_args:
+            raise InputError(
+                "`network_args` are of networks of images, got "
+                f"{' '.join(options.network_args)} with an mlp: give --layers."
+            )
+        num_features, layers = math.prod(example_shape), options.layers
+        size = options.embedding_size
+        if not layers:
+            return cls((num_features, size or _HIDDEN, num_classes))
+        if (layers[0], layers[-1]) != (num_features, num_classes):
+            raise InputError(
+                f"`layers` must go from {num_features} features to {num_classes} "
+                f"classes, got {' '.join(map(str, layers))}."
+            )
+        if size not in (0, layers[-2]):
+            raise InputError(
+                f"`vector_size` of an mlp is its last hidden layer, {layers[-2]} of "
+                f"`layers`, got {size}."
+            )
+        return cls(layers)
 
     @classmethod
     def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "MLP":
@@ -82,15 +117,24 @@ class MLP:
         head = head_of(self.head, self.num_classes, draws)
         return lambda x, use: hidden(x.reshape(x.shape[0], -1)), head
 
+    def linear_layers(self, model: Model) -> list[Layer] | None:
+        return None if self.head else layers_of(model.params)
+
     def to_arrays(self, model: Model) -> dict[str, np.ndarray]:
         if self.head:
-            return named_arrays(model)
+            return jax.tree.map(np.asarray, named_arrays(model))
         return arrays_of(layers_of(model.params))
 
     def to_model(self, arrays: Mapping[str, np.ndarray]) -> Model:
         if self.head:
             return named_model(arrays)
         return Model(params_of(layers_in(arrays)))
+
+    def with_features(self, model: Model, rows: Sequence[int]) -> Model:
+        first = module_names(len(model.params))[0]
+        layer = model.params[first]
+        layer = {**layer, "w": np.asarray(layer["w"])[[*rows]]}
+        return model._replace(params={**model.params, first: layer})
 
 
 def _check_names(arrays: Mapping[str, np.ndarray]) -> None:

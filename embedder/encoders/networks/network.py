@@ -1,15 +1,15 @@
 """What a network is: modules of Haiku over features, and the facts that they need.
 
 To add a network: write a file beside this one with a frozen dataclass like `ConvSmall`,
-and list it in `registry.NETWORKS`. Nothing else knows which networks there are, except
-`FeatureEncoder.layers_`, which knows the `MLP`, and the oracle, migration/parity.
+and name it in `config.encoder_options.NETWORKS`. Nothing else knows which networks
+there are, except the oracle, and `registry`, which knows that of `legacy`.
 
 Axis letters: B examples of a batch, E values of an embedding, C classes.
 """
 
 import dataclasses
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -18,11 +18,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from embedder.engine.exchange import Exchange
+from embedder.config.encoder_options import EncoderOptions
+from embedder.errors import InputError
+from embedder.training.collectives import Collectives
 
 Array = jax.Array | np.ndarray
 Params = Mapping[str, Mapping[str, Array]]
 """Parameters of a network as Haiku has them: {module: {name: array}}."""
+
+Layer = tuple[np.ndarray, np.ndarray]
+"""Weights [in, out] and biases [out] of a linear layer."""
 
 Initializer = Callable[[Sequence[int], Any], jax.Array]
 """Shape and dtype to the first values of a parameter, as Haiku calls it."""
@@ -41,7 +46,7 @@ class Pass(NamedTuple):
     is_training: bool = False
     keys: jax.Array | None = None  # [B], a key of random numbers of each example
     weights: jax.Array | None = None  # [B], 0 for padding; None: all are 1
-    exchange: Exchange = Exchange()  # sums over the examples of all devices
+    exchange: Collectives = Collectives()  # sums over the examples of all devices
     is_detached: bool = False  # whether the head learns without the layers before it
 
 
@@ -85,6 +90,34 @@ class Network(Hashable, Protocol):
     It is a key of caches: networks of two classes must not be equal.
     """
 
+    name: ClassVar[str]  # of `config.encoder_options.NETWORKS`
+    default_schedule: ClassVar[str]  # the `rate_schedule` that auto is
+    needs_images: ClassVar[bool]  # else it takes features of any shape
+    head: Head  # a field, which the objective sets
+
+    @classmethod
+    def is_auto(cls, options: EncoderOptions, example_shape: tuple[int, ...]) -> bool:
+        """Whether auto is this network, unless one after it in `NETWORKS` says so."""
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "Network | None":
+        """The network with these parameters, where its scores are linear; None: its
+        settings have to tell it.
+
+        Raises:
+          InputError: there is none.
+        """
+
+    @classmethod
+    def of_settings(
+        cls, options: EncoderOptions, example_shape: tuple[int, ...], num_classes: int
+    ) -> "Network":
+        """The network of the settings for such examples, whose scores are linear.
+
+        Raises:
+          InputError: the settings do not fit it, or the examples.
+        """
+
     @property
     def settings(self) -> dict[str, Any]:
         """The values of `EncoderOptions` that give this network; others have defaults.
@@ -118,11 +151,24 @@ class Network(Hashable, Protocol):
         Called inside a Haiku transform; features are scaled, see `scaled`.
         """
 
+    def linear_layers(self, model: Model) -> list[Layer] | None:
+        """The layers from the features on; None: not all of them are linear."""
+
     def to_arrays(self, model: Model) -> dict[str, np.ndarray]:
         """The model as named arrays of an encoder file."""
 
     def to_model(self, arrays: Mapping[str, np.ndarray]) -> Model:
         """The model that `to_arrays` made `arrays` of."""
+
+    def with_features(self, model: Model, rows: Sequence[int]) -> Model:
+        """The model for features [B, F] in another order.
+
+        Args:
+          rows: [F], where each of them is among those of `model`.
+
+        Raises:
+          InputError: features of such a network have no order.
+        """
 
 
 def head_of(scale: Head, num_classes: int, draws: Draws) -> Forward:
@@ -166,12 +212,38 @@ class BaseNetwork:
     """What networks of images have in common; their own fields are `network_args`."""
 
     name: ClassVar[str]
+    default_schedule: ClassVar[str] = "cosine"
+    needs_images: ClassVar[bool] = True
     cpu_overhead: ClassVar[float] = 1.0
 
     example_shape: tuple[int, ...]
     num_classes: int
     projection: int = 0  # E, of a linear layer after `hidden`; 0: there is none
     head: Head = 0.0
+
+    @classmethod
+    def is_auto(cls, options: EncoderOptions, example_shape: tuple[int, ...]) -> bool:
+        return False
+
+    @classmethod
+    def of_arrays(cls, arrays: Mapping[str, np.ndarray]) -> "BaseNetwork | None":
+        return None
+
+    @classmethod
+    def of_settings(
+        cls, options: EncoderOptions, example_shape: tuple[int, ...], num_classes: int
+    ) -> "BaseNetwork":
+        if options.layers:
+            raise InputError(
+                f"`layers` is of `network` mlp, got it with {cls.name!r}: give "
+                "--network-args."
+            )
+        return cls(
+            example_shape=example_shape,
+            num_classes=num_classes,
+            projection=options.embedding_size,
+            **_own_arguments(cls, options.network_args),
+        )
 
     @property
     def hidden_size(self) -> int:
@@ -191,69 +263,126 @@ class BaseNetwork:
         return self.projection or self.hidden_size
 
     @property
-    def settings(self) -> dict[str, Any]:
-        texts = (f"{name}={_text(value)}" for name, value in self.arguments.items())
-        return {
-            "network": self.name,
-            "network_args": tuple(texts),
-            "embedding_size": self.projection,
-        }
-
-    @property
     def arguments(self) -> dict[str, Any]:
         """The values of the fields that a network of this class has for its own."""
-        return {name: getattr(self, name) for name in own_fields(type(self))}
+        return {name: getattr(self, name) for name in _own_fields(type(self))}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        own = self.arguments
+        for name, value in own.items():
+            own[name] = str(value).lower() if isinstance(value, bool) else value
+        return {
+            "network": self.name,
+            "network_args": tuple(f"{name}={x}" for name, x in own.items()),
+            "embedding_size": self.projection,
+        }
 
     def modules(self, draws: Draws) -> tuple[Forward, Forward]:
         hidden = self.hidden(draws)
         head = head_of(self.head, self.num_classes, draws)
 
         def embed(x: jax.Array, use: Pass) -> jax.Array:
-            found = hidden(x.reshape(x.shape[0], *self.example_shape), use)
+            h = hidden(x.reshape(x.shape[0], *self.example_shape), use)
             if not self.projection:
-                return found
-            return hk.Linear(self.projection, w_init=draws.linear, name="projection")(
-                found
-            )
+                return h
+            last = hk.Linear(self.projection, w_init=draws.linear, name="projection")
+            return last(h)
 
         return embed, head
 
+    def linear_layers(self, model: Model) -> list[Layer] | None:
+        return None
+
     def to_arrays(self, model: Model) -> dict[str, np.ndarray]:
-        return named_arrays(model)
+        return jax.tree.map(np.asarray, named_arrays(model))
 
     def to_model(self, arrays: Mapping[str, np.ndarray]) -> Model:
         return named_model(arrays)
 
+    def with_features(self, model: Model, rows: Sequence[int]) -> Model:
+        raise InputError(
+            f"Features of `network` {self.name} have one order: give it as trained."
+        )
 
-def own_fields(network: type[BaseNetwork]) -> dict[str, dataclasses.Field]:
+
+def check_images(network: str, shape: tuple[int, ...]) -> None:
+    """Refuses examples that are no images [H, W] or [H, W, C].
+
+    Raises:
+      InputError: they are none.
+    """
+    if len(shape) not in (2, 3):
+        raise InputError(
+            f"`network` {network} needs images [height, width] or [height, width, "
+            f"channels], got examples {list(shape)}."
+        )
+
+
+def _own_fields(network: type[BaseNetwork]) -> dict[str, dataclasses.Field]:
     """The arguments of a class of networks, by their names."""
     shared = {f.name for f in dataclasses.fields(BaseNetwork)}
     fields = dataclasses.fields(network)
     return {f.name: f for f in fields if f.name not in shared}
 
 
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _own_arguments(network: type[BaseNetwork], texts: Iterable[str]) -> dict[str, Any]:
+    """Values of `_own_fields`, of texts such as depth=28.
+
+    Raises:
+      InputError: there is no such field, or a value is not of its type.
+    """
+    fields, arguments = _own_fields(network), {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        name = name.replace("-", "_")
+        if name not in fields:
+            raise InputError(
+                f"`network_args` of {network.name} must be of {', '.join(fields)}, got "
+                f"{name!r}."
+            )
+        rule, read, is_valid = _RULES[type(fields[name].default)]
+        try:
+            arguments[name] = read(value)
+            is_right = is_valid(arguments[name])
+        except (KeyError, ValueError):
+            is_right = False
+        if not is_right:
+            raise InputError(
+                f"`network_args` of {network.name}: {name} must be {rule}, got "
+                f"{value!r}."
+            )
+    return arguments
 
 
-_PARAMS, _AVERAGES = "params", "averages"
+_RULES: dict[type, tuple[str, Callable[[str], Any], Callable[[Any], bool]]] = {
+    bool: (
+        *("true or false", lambda x: {"true": True, "false": False}[x.lower()]),
+        lambda x: True,
+    ),
+    int: ("an integer >= 1", int, lambda x: x >= 1),
+    float: ("a number in [0, 1)", float, lambda x: 0 <= x < 1),
+    str: ("a text", str, lambda x: True),
+}
+"""Of each type: what a value must be, how it is read, and whether it is valid."""
 
 
-def named_arrays(model: Model) -> dict[str, np.ndarray]:
-    """The arrays of any model, named params/MODULE/NAME and averages/MODULE/NAME."""
+def named_arrays(model: Model) -> dict[str, Any]:
+    """The arrays of any model, or what stands for them, by KIND/MODULE/NAME: kinds are
+    params and averages."""
     return {
-        f"{kind}/{module}/{name}": np.asarray(value)
-        for kind, tree in ((_PARAMS, model.params), (_AVERAGES, model.averages))
+        f"{kind}/{module}/{name}": value
+        for kind, tree in zip(Model._fields, model, strict=True)
         for module, values in tree.items()
         for name, value in values.items()
     }
 
 
-def named_model(arrays: Mapping[str, np.ndarray]) -> Model:
+def named_model(arrays: Mapping[str, Any]) -> Model:
     """The model that `named_arrays` made `arrays` of."""
-    trees: dict[str, dict[str, dict[str, np.ndarray]]] = {_PARAMS: {}, _AVERAGES: {}}
+    trees: dict[str, dict[str, Any]] = {kind: {} for kind in Model._fields}
     for path, value in arrays.items():
         kind, _, rest = path.partition("/")
         module, _, name = rest.rpartition("/")
         trees[kind].setdefault(module, {})[name] = value
-    return Model(trees[_PARAMS], trees[_AVERAGES])
+    return Model(**trees)

@@ -16,8 +16,13 @@ from embedder.encoders.networks.layers import (
     rematerialised,
     softmax,
 )
-from embedder.encoders.networks.network import BaseNetwork, Draws, Forward, Pass
-from embedder.encoders.networks.resnet import check_images
+from embedder.encoders.networks.network import (
+    BaseNetwork,
+    Draws,
+    Forward,
+    Pass,
+    check_images,
+)
 from embedder.errors import InputError
 
 
@@ -80,8 +85,8 @@ class ViT(BaseNetwork):
                 linear(x, self.width, f"{name}_{part}").reshape(tokens)
                 for part in ("query", "key", "value")
             )
-            found = _attention(query, key, value)
-            return linear(found.reshape(x.shape), self.width, f"{name}_output")
+            mixed = _attention(query, key, value)
+            return linear(mixed.reshape(x.shape), self.width, f"{name}_output")
 
         def block(x: jax.Array, use: Pass, number: int) -> jax.Array:
             name, places = f"block_{number}", iter(range(4 * number, 4 * number + 4))

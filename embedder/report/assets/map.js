@@ -160,29 +160,35 @@
       glyph.text_color = {value: style.color};
     }
 
-    // Texts that do not overlap: of the marked points, or else of those that come first.
+    // Texts that do not overlap: of the marked points, or else of groups, in large, and
+    // of the points that come first.
     function label() {
       const [x0, x1] = [plot.x_range.start, plot.x_range.end];
       const [y0, y1] = [plot.y_range.start, plot.y_range.end];
       const [width, height] = [plot.inner_width || 800, plot.inner_height || 560];
       const boxes = [], chosen = [];
+      const groups = new Set(marked.length ? [] : data.groups);
       const isFree = (i) => {
+        const size = groups.has(i) ? 1.4 : 1;
         const left = (x[i] - x0) / (x1 - x0) * width;
         const top = (y[i] - y0) / (y1 - y0) * height;
-        const right = left + 8 * shown(i).length + 8;
+        const right = left + 8 * size * shown(i).length + 8;
         if (left < 0 || left > width || top < 0 || top > height) return false;
-        if (boxes.some(([l, r, t]) => left < r && right > l && Math.abs(top - t) < 18)) {
+        const tall = 18 * size;
+        if (boxes.some(([l, r, t, h]) =>
+          left < r && right > l && Math.abs(top - t) < Math.max(h, tall))) {
           return false;
         }
-        boxes.push([left, right, top]);
+        boxes.push([left, right, top, tall]);
         return true;
       };
-      for (const i of marked.length ? marked : x.keys()) {
+      for (const i of marked.length ? marked : [...groups, ...x.keys()]) {
         if (chosen.length >= MAX_LABELS) break;
         if (isFree(i)) chosen.push(i);
       }
       labels.data = {
         x: chosen.map((i) => x[i]), y: chosen.map((i) => y[i]), text: chosen.map(shown),
+        size: chosen.map((i) => groups.has(i) ? "17px" : "12px"),
       };
     }
 

@@ -1,0 +1,38 @@
+"""A dry run: settings, data, devices and memory of a run."""
+
+import tempfile
+from pathlib import Path
+
+from embedder.api.families import open_task
+from embedder.config import Config, to_toml
+from embedder.errors import InputError
+from embedder.training.memory import memory_lines
+from embedder.training.task import PretrainedRun, Trainer
+
+
+def preview(
+    config: Config,
+    source: str | None,
+    base: PretrainedRun | None = None,
+    *,
+    cache: Path | None = None,
+) -> str:
+    """What `train` would do, as text.
+
+    Only `cache` is written to, if it is given, and copies of remote data are made.
+
+    Raises:
+      OSError, InputError: bad input.
+    """
+    if source == "-":
+        raise InputError(
+            "`dry_run` would read standard input, which can be read only once: write "
+            "it to a file, or leave --dry-run out."
+        )
+    with tempfile.TemporaryDirectory() as temporary:
+        task = open_task(config, source, base, cache)
+        training: Trainer = task.plan(config, cache or Path(temporary))
+        devices = f"devices: {training.devices_line}"
+        toml = to_toml(training.config)
+        about = training.description
+        return "\n".join([toml, *about, devices, *memory_lines(training)])

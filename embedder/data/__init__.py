@@ -1,0 +1,1 @@
+"""Anything on its way to tokens or examples: text, tables, sessions, graphs, images."""

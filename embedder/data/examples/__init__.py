@@ -1,0 +1,1 @@
+"""Examples of encoders: features and images, from files to batches."""

@@ -1,0 +1,417 @@
+"""Baselines of the next item: rules that count pairs, and nearest sessions.
+
+A model is made of training sequences. Called with m queries, none empty, it gives the
+scores of the items as rows of a sparse matrix, f32[m, V]: 0 for items without evidence,
+never below. So it is a `ranking.Scorer`, and its rows can be parts of a mixture.
+Training and queries are `ranking.Sequences`; the oldest sessions come first.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+import scipy  # its parts are loaded at use: trainings import this
+
+from embedder.metrics.ranking import STEPS, Sequences, recency_weights
+
+NEWEST_SESSIONS = 500_000
+"""Sessions that neighbours are searched in, at most."""
+_COUNTED_AT_ONCE = 2**20  # positions: pairs of 10 distances take 200 MB
+_AT_ONCE = 2**19  # entries of a batch of queries: about ten arrays of 4 MB
+_MOST_QUERIES = 2**12  # of a batch
+_BITS = 16  # of positions and ages in keys; larger ones count as the largest
+
+
+@dataclass(frozen=True)
+class PairRules:
+    """Scores sum w_i n_ic / n_i over the items i of a query, with `recency_weights` w:
+    n_ic is the count of c after i, n_i its sum over c.
+
+    `markov`, `sequential_rules` and `association_rules` count.
+
+    Args:
+      counts: f32[V, V]; it may be memory-mapped.
+      decay: of the weights; 0: the last item alone, as published.
+      means: f32[N, V], of N items whose counts are such means of those of V; None: the
+        V items themselves.
+    """
+
+    counts: scipy.sparse.csr_array
+    decay: float = 0.0
+    means: scipy.sparse.csr_array | None = None
+
+    @functools.cached_property
+    def _totals(self) -> np.ndarray:
+        if self.means is None:
+            totals = self.counts.sum(axis=1)
+        else:
+            totals = self.means @ (self.counts @ self.means.sum(axis=0))
+        return np.maximum(totals, 1e-30)
+
+    def __call__(self, queries: Sequences) -> scipy.sparse.csr_array:
+        ids, lengths = queries
+        if self.decay:
+            weights = recency_weights(lengths, self.decay)
+        else:
+            ids = ids[np.cumsum(lengths) - 1]
+            lengths, weights = np.ones(len(ids), np.int64), np.ones(len(ids))
+        data = (weights / self._totals[ids]).astype(np.float32)
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        shape = len(lengths), len(self._totals)
+        asked = scipy.sparse.csr_array((data, ids, ends), shape=shape)
+        if self.means is None:
+            return asked @ self.counts
+        scores = asked @ self.means @ self.counts @ self.means.T
+        return scipy.sparse.csr_array(scores)
+
+
+def markov(training: Sequences, num_items: int, decay: float = 0.0) -> PairRules:
+    """Counts of direct followers: a Markov chain of first order ("MC" of Ludewig and
+    Jannach 2018)."""
+    return PairRules(count_pairs(training, num_items, steps=1), decay)
+
+
+def sequential_rules(
+    training: Sequences, num_items: int, decay: float = 0.0
+) -> PairRules:
+    """Counts of the items up to `STEPS` after i, each 1 / distance: SR.
+
+    Reference: Kamehkhosh, Jannach and Ludewig 2017, A Comparison of Frequent Pattern
+    Techniques and a Deep Learning Method for Session-Based Recommendation. Rules are
+    not pruned.
+    """
+    return PairRules(count_pairs(training, num_items), decay)
+
+
+def association_rules(
+    training: Sequences, num_items: int, decay: float = 0.0
+) -> PairRules:
+    """SR without order: counts of items up to `STEPS` after i or before it: AR.
+
+    Kamehkhosh et al. 2017 count all pairs of a session as 1; here, too, a pair counts
+    1 / distance, so that long sessions cost no more.
+    """
+    counts = count_pairs(training, num_items)
+    return PairRules(scipy.sparse.csr_array(counts + counts.T), decay)
+
+
+def count_pairs(
+    training: Sequences, num_items: int, steps: int = STEPS
+) -> scipy.sparse.csr_array:
+    """The sums of 1 / distance of all pairs of an item and one up to `steps` after it
+    in the same session, f32[V, V]; pairs of an item with itself count, too."""
+    ids, lengths = training
+    session = np.repeat(np.arange(len(lengths)), lengths)
+    shape = num_items, num_items
+    total = scipy.sparse.csr_array(shape, dtype=np.float64)
+    for start in range(0, len(ids), _COUNTED_AT_ONCE):
+        parts = []
+        for step in range(1, steps + 1):
+            first = np.arange(start, min(start + _COUNTED_AT_ONCE, len(ids) - step))
+            first = first[session[first] == session[first + step]]
+            pairs = ids[first].astype(np.int64) * num_items + ids[first + step]
+            parts.append((pairs, np.full(len(pairs), 1 / step)))
+        pairs, values = map(np.concatenate, zip(*parts, strict=True))
+        coordinates = np.divmod(pairs, num_items)
+        total = total + scipy.sparse.csr_array((values, coordinates), shape=shape)
+    total.sort_indices()
+    return total.astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Sessions:
+    """Sessions to search in, the newest last, and where each item is in them.
+
+    Args:
+      items: the distinct items of each session, i32[S, V]: the position of the last
+        occurrence, from 1.
+      having: the sessions of each item, ascending, i32[V, S], the same numbers.
+      counts: occurrences of each item, i64[V].
+    """
+
+    items: scipy.sparse.csr_array
+    having: scipy.sparse.csr_array
+    counts: np.ndarray
+
+    @classmethod
+    def fit(cls, training: Sequences, num_items: int) -> Self:
+        """The newest `NEWEST_SESSIONS` of `training`."""
+        ids, lengths = (np.asarray(x) for x in training)
+        lengths = lengths[-NEWEST_SESSIONS:]
+        ids = ids[len(ids) - int(lengths.sum()) :]
+        of, item, age = _distinct_items((ids, lengths), num_items)
+        position = np.minimum(lengths[of] - age, 2**_BITS - 1).astype(np.int32)
+        shape = len(lengths), num_items
+        items = scipy.sparse.csr_array((position, (of, item)), shape=shape)
+        having = scipy.sparse.csr_array(items.T)
+        having.sort_indices()
+        return cls(items, having, np.bincount(ids, minlength=num_items))
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Sessions that share items with a query, ordered by query and session."""
+
+    query: np.ndarray  # i64[N]
+    session: np.ndarray  # i64[N]
+    similarity: np.ndarray  # f32[N], > 0
+    age: np.ndarray  # i64[N]: items of the query after the newest one in common
+    position: np.ndarray  # i64[N], in the session, of its last item in common
+
+    def last(self, num: int, order: np.ndarray | slice = slice(None)) -> Self:
+        """The last `num` of each query, in an order in which queries stay together."""
+        ends = np.searchsorted(self.query, self.query, side="right")
+        is_last = ends - np.arange(len(ends)) <= num
+        chosen = np.arange(len(ends))[order][is_last]
+        return type(self)(*(value[chosen] for value in vars(self).values()))
+
+
+@dataclass(frozen=True)
+class _NearestSessions:
+    """The `k` nearest of the `sample` newest sessions with an item of the query; of
+    equally near ones the newest are taken."""
+
+    sessions: Sessions
+    k: int
+    sample: int
+
+    @classmethod
+    def fit(cls, training: Sequences, num_items: int, **settings: Any) -> Self:
+        """A model of the newest `NEWEST_SESSIONS` of `training`; settings: fields."""
+        return cls(Sessions.fit(training, num_items), **settings)
+
+    def __call__(self, queries: Sequences) -> scipy.sparse.csr_array:
+        num_items = self.sessions.having.shape[0]
+        distinct = np.stack(_distinct_items(queries, num_items))
+        num_having = np.minimum(np.diff(self.sessions.having.indptr), self.sample)
+        size = self.sessions.items.nnz / max(1, self.sessions.items.shape[0])
+        cost = np.bincount(distinct[0], num_having[distinct[1]], len(queries[1]))
+        cost += np.minimum(cost, self.k) * size + _AT_ONCE / _MOST_QUERIES
+        batch = np.cumsum(cost) // _AT_ONCE
+        edges = [0, *(np.flatnonzero(np.diff(batch)) + 1), len(batch)]
+        found = [scipy.sparse.csr_array((0, num_items), dtype=np.float32)]
+        for first, last in zip(edges, edges[1:], strict=False):
+            within = np.searchsorted(distinct[0], [first, last])
+            of, item, age = distinct[:, slice(*within)]
+            found.append(self._scores(of - first, item, age, queries[1][first:last]))
+        return scipy.sparse.csr_array(scipy.sparse.vstack(found, format="csr"))
+
+    def _scores(
+        self, of: np.ndarray, item: np.ndarray, age: np.ndarray, lengths: np.ndarray
+    ) -> scipy.sparse.csr_array:
+        """Of queries with `lengths`: their distinct items i64[n], see
+        `_distinct_items`."""
+        nearest = self._nearest(self._candidates(of, item, age, lengths))
+        items = self.sessions.items
+        num, num_items = len(lengths), items.shape[1]
+        ends = items.indptr[nearest.session + 1]
+        sizes = ends - items.indptr[nearest.session]
+        number, entry = _ranges(ends, sizes)
+        columns = items.indices[entry]
+        values = self._contributions(nearest, number, columns, items.data[entry])
+        totals = np.bincount(nearest.query, sizes, num)
+        starts = np.cumsum(totals, dtype=items.indptr.dtype)
+        each = scipy.sparse.csr_array(
+            (values, columns, np.insert(starts, 0, 0)), (num, num_items)
+        )
+        return each @ scipy.sparse.eye_array(num_items, dtype=np.float32, format="csr")
+
+    def _candidates(
+        self, of: np.ndarray, item: np.ndarray, age: np.ndarray, lengths: np.ndarray
+    ) -> _Candidates:
+        """The `sample` newest of each query.
+
+        No others than the `sample` newest of each item can be among them. A sort of
+        keys brings the items in common of a query and a session together, the newest
+        of the query first.
+        """
+        having, bits = self.sessions.having, np.uint64(_BITS)
+        ends = having.indptr[item + 1]
+        num = np.minimum(ends - having.indptr[item], self.sample)
+        number, entry = _ranges(ends, num)
+        num_sessions = np.uint64(having.shape[1])
+        age = np.minimum(age, 2**_BITS - 1).astype(np.uint64)
+        keys = of.astype(np.uint64)[number] * num_sessions
+        keys = keys + having.indices[entry].astype(np.uint64) << bits
+        keys = keys + age[number] << bits
+        keys += having.data[entry].astype(np.uint64)
+        keys.sort()
+        mask = np.uint64(2**_BITS - 1)
+        pairs, ages = keys >> bits + bits, (keys >> bits & mask).astype(np.int64)
+        first = np.flatnonzero(np.diff(pairs, prepend=~pairs[:1]))
+        query, session = (
+            x.astype(np.int64) for x in np.divmod(pairs[first], num_sessions)
+        )
+        group = np.repeat(query, np.diff(np.append(first, len(pairs))))
+        found = _Candidates(
+            *(query, session),
+            np.add.reduceat(self._weights(ages, lengths[group]), first),
+            ages[first],
+            np.maximum.reduceat((keys & mask).astype(np.int64), first),
+        ).last(self.sample)
+        norms = self._norms(of, self._weights(age.astype(np.int64), lengths[of]))
+        factors = self._factors(found.session)
+        similarity = (found.similarity / norms[found.query] * factors).astype("f4")
+        return _Candidates(**vars(found) | {"similarity": similarity})
+
+    def _nearest(self, found: _Candidates) -> _Candidates:
+        """The `k` nearest of each query: positive floats are in the order of their
+        bits."""
+        keys = found.query.astype(np.uint64) << np.uint64(31)
+        keys += found.similarity.view(np.uint32)
+        num_sessions = np.uint64(self.sessions.having.shape[1])
+        order = np.argsort(keys * num_sessions + found.session.astype(np.uint64))
+        return found.last(self.k, order)
+
+    def _weights(self, age: np.ndarray, length: np.ndarray) -> np.ndarray:
+        """The weight of an item of a query of `length` with `age` after it, f64[n]."""
+        raise NotImplementedError
+
+    def _norms(self, of: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """What similarities of each query are divided by, from the weights of its
+        distinct items, f64[m]."""
+        raise NotImplementedError
+
+    def _factors(self, session: np.ndarray) -> np.ndarray:
+        """Factors of the similarities of sessions, f64[n]."""
+        return np.ones(len(session))
+
+    def _contributions(
+        self,
+        nearest: _Candidates,
+        number: np.ndarray,
+        item: np.ndarray,
+        position: np.ndarray,
+    ) -> np.ndarray:
+        """What near sessions add to the scores of their items, f32[n].
+
+        Args:
+          number: of the session in `nearest`.
+          position: of the item in the session.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class VSKNN(_NearestSessions):
+    """Nearest sessions by the products of vectors. An item has the score
+
+        sum of similarity(n) / step(n) over the near sessions n with it
+        similarity(n) = sum of w_i over items i in n / number of distinct items of q
+
+    The last of the L items of the query q has the weight 1, each before it 1 / L less.
+    The step is 1 if n has the last item of q, else 2 if it has the one before ...
+
+    Reference: Ludewig and Jannach 2018, Evaluation of Session-based Recommendation
+    Algorithms, V-SKNN; defaults, and the step, as in their session-rec.
+
+    Args:
+      idf: scores are times 1 + idf log(S / n_c), with n_c occurrences of item c in S
+        sessions, as in Ludewig et al. 2021, Empirical Analysis of Session-based
+        Recommendation Algorithms; 0: off, as in 2018. No factor is below 0.
+    """
+
+    k: int = 100
+    sample: int = 1000
+    idf: float = 1.0
+
+    @functools.cached_property
+    def _of_items(self) -> np.ndarray:
+        num, counts = self.sessions.items.shape[0], self.sessions.counts
+        idf = np.log(max(num, 1) / np.maximum(counts, 1))
+        return np.maximum(1 + self.idf * idf, 0).astype(np.float32)
+
+    def _weights(self, age: np.ndarray, length: np.ndarray) -> np.ndarray:
+        return (length - age) / length
+
+    def _norms(self, of: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return np.bincount(of)
+
+    def _contributions(
+        self,
+        nearest: _Candidates,
+        number: np.ndarray,
+        item: np.ndarray,
+        position: np.ndarray,
+    ) -> np.ndarray:
+        by_step = (nearest.similarity / (1 + nearest.age)).astype(np.float32)
+        return by_step[number] * self._of_items[item]
+
+
+@dataclass(frozen=True)
+class STAN(_NearestSessions):
+    """Sequence and time aware neighbourhood. An item c has the score
+
+        sum of similarity(n) exp(-|p_c - p*| / item_scale) over the near sessions n
+        similarity(n) = sum of w_i over items i in n / (norm of w  sqrt(|n|))
+                        exp(-(number of sessions newer than n) / session_scale)
+
+    with w = exp(-(items of the query after i) / query_scale), p_c the last position of
+    c in n, and p* that of the last item that n shares with the query.
+
+    Reference: Garg et al. 2019, Sequence and Time Aware Neighborhood for Session-based
+    Recommendations: STAN; defaults as in session-rec. There ages of sessions are times,
+    with a scale of five days.
+
+    Args:
+      session_scale: 0: all sessions alike, as where no order of them is known.
+    """
+
+    k: int = 500
+    sample: int = 5000
+    query_scale: float = 1.02
+    session_scale: float = 0.0
+    item_scale: float = 2.05
+
+    @functools.cached_property
+    def _by_distance(self) -> np.ndarray:
+        factors = np.exp(-np.arange(2**_BITS) / self.item_scale)
+        return factors.astype(np.float32)
+
+    def _weights(self, age: np.ndarray, length: np.ndarray) -> np.ndarray:
+        return np.exp(-age / self.query_scale)
+
+    def _norms(self, of: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        return np.sqrt(np.bincount(of, weights**2))
+
+    def _factors(self, session: np.ndarray) -> np.ndarray:
+        sizes = np.diff(self.sessions.items.indptr)
+        factors = 1 / np.sqrt(sizes[session])
+        if self.session_scale:
+            newer = len(sizes) - 1 - session
+            factors *= np.exp(-newer / self.session_scale)
+        return factors
+
+    def _contributions(
+        self,
+        nearest: _Candidates,
+        number: np.ndarray,
+        item: np.ndarray,
+        position: np.ndarray,
+    ) -> np.ndarray:
+        distance = np.abs(position - nearest.position.astype(np.int32)[number])
+        return nearest.similarity[number] * self._by_distance[distance]
+
+
+def _distinct_items(
+    sequences: Sequences, num_items: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each distinct item of each sequence the number of the sequence, ascending, the
+    item, and how many items follow its last occurrence, i64[n] each."""
+    ids, lengths = sequences
+    ends = np.repeat(np.cumsum(lengths), lengths)
+    sequence = np.repeat(np.arange(len(lengths)), lengths)
+    keys = (sequence * num_items + ids)[::-1]
+    keys, last = np.unique(keys, return_index=True)
+    age = (ends - 1 - np.arange(len(ids)))[::-1][last]
+    return *np.divmod(keys, num_items), age
+
+
+def _ranges(ends: np.ndarray, num: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The `num` integers below each of `ends`, ascending, with the number of the end,
+    i32[sum of `num`] and i64."""
+    number = np.repeat(np.arange(len(num), dtype=np.int32), num)
+    return number, np.arange(len(number)) + (ends - np.cumsum(num))[number]

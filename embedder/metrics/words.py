@@ -1,0 +1,444 @@
+"""Evaluation of vectors on human judgements: word similarities and analogies.
+
+A word is the key that is written like it; where there is none, the first (the most
+frequent) of the keys that differ from it only in case, which have the same lower-case
+form. Such keys are called the spellings of a word.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from embedder.errors import InputError
+from embedder.metrics.intervals import RESAMPLES, Estimate, estimate, resamples
+from embedder.vectors.search import cosines, unit_rows
+from embedder.vectors.vectors import Vectors, check_positive_integer, short_repr
+from embedder.vectors.white_space import strip
+
+CHUNK_VALUES = 2**23  # scores of one matrix product: 32 MB in float32
+
+
+@dataclass(frozen=True)
+class PairsResult:
+    """Correlations of cosine similarities with human scores."""
+
+    spearman: float  # rank correlation
+    pearson: float
+    num_pairs: int  # in the file
+    num_used: int
+    num_unknown: int  # pairs left out: a word is not in the vocabulary
+
+
+@dataclass(frozen=True)
+class AnalogyScore:
+    """Accuracy on one section of questions, or on all of them."""
+
+    name: str
+    num_correct: int
+    num_used: int
+    num_unknown: int  # questions left out: a word is not in the vocabulary
+
+    @property
+    def accuracy(self) -> float:
+        """Correct answers per used question, in [0, 1]; 0.0 if none is used."""
+        return self.num_correct / max(self.num_used, 1)
+
+
+@dataclass(frozen=True)
+class AnalogiesResult:
+    """Accuracy on all questions, and on each section in the file's order."""
+
+    total: AnalogyScore
+    sections: tuple[AnalogyScore, ...]
+
+
+def evaluate_pairs(vectors: Vectors, path: str | PathLike[str]) -> PairsResult:
+    """Correlations of cosine similarities with the scores of a file of word pairs.
+
+    A line is `word1 word2 score`, separated by tabs (by blanks if there is no tab).
+    Empty lines, lines that start with # and a heading in the first line are skipped. If
+    either side is constant, its correlations are 0.0. With n-grams unknown words are
+    used, too.
+
+    Raises:
+      InputError: a line has another form, or fewer than two pairs can be used.
+      OSError: the file cannot be read.
+    """
+    return ScoredPairs.of(vectors, path).score(vectors.matrix)
+
+
+class ScoredPairs:
+    """The word pairs of a file that are in `keys`, to score many matrices against.
+
+    Args:
+      vector_of: gives an unknown word a vector f[D], or None.
+
+    Raises:
+      InputError, OSError: see `evaluate_pairs`.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        keys: Sequence[str],
+        vector_of: Callable[[str], np.ndarray | None] = lambda word: None,
+    ):
+        pairs = list(_read_pairs(path))
+        id_of, others = _Words(keys).id, dict[str, np.ndarray]()
+        for word in itertools.chain.from_iterable(pair[:2] for pair in pairs):
+            if id_of(word) < 0 and (vector := vector_of(word)) is not None:
+                others[word] = vector
+        rows = {word: len(keys) + i for i, word in enumerate(others)}
+        found = [(rows.get(a, id_of(a)), rows.get(b, id_of(b))) for a, b, _ in pairs]
+        used = [i for i, row in enumerate(found) if min(row) >= 0]
+        if len(used) < 2:
+            raise InputError(
+                f"{path} must have 2 pairs or more with both words in the vocabulary, "
+                f"got {len(used)} of {len(pairs)}."
+            )
+        self.num_pairs = len(pairs)
+        """Pairs in the file."""
+        self.rows = np.array([found[i] for i in used])
+        """Rows of the words of each pair that is used, i64[n, 2]; V and more are of
+        `others`."""
+        self.scores = np.array([pairs[i][2] for i in used])
+        """Human scores of these pairs, f64[n]."""
+        self.others = [*others.values()]
+        """Vectors of unknown words, f[D] each."""
+
+    @classmethod
+    def of(cls, vectors: Vectors, path: str | PathLike[str]) -> Self:
+        """The pairs of a file, to score `vectors`, whose n-grams give unknown words."""
+        return cls(
+            path,
+            vectors.keys,
+            lambda word: vectors[word] if vectors.has_vector(word) else None,
+        )
+
+    def cosines(self, matrix: np.ndarray) -> np.ndarray:
+        """The cosine of each pair by `matrix` f[V, D], f64[n]."""
+        words = self.rows.ravel()
+        vectors = matrix[np.minimum(words, len(matrix) - 1)].astype(np.float64)
+        for i in np.flatnonzero(words >= len(matrix)):
+            vectors[i] = self.others[words[i] - len(matrix)]
+        unit = unit_rows(vectors)
+        return cosines(unit[0::2], unit[1::2])
+
+    def score(self, matrix: np.ndarray) -> PairsResult:
+        """Correlations for `matrix` f[V, D], which has a row for each of the keys."""
+        found = correlations(self.cosines(matrix), self.scores, num=0)
+        spearman, pearson = (each.value for each in found)
+        num_used = len(self.scores)
+        num_unknown = self.num_pairs - num_used
+        return PairsResult(spearman, pearson, self.num_pairs, num_used, num_unknown)
+
+
+class AnalogyAnswers(NamedTuple):
+    """Which questions of a file are answered correctly."""
+
+    names: list[str]  # of the sections
+    section: np.ndarray  # i64[Q], the section of each question
+    is_known: np.ndarray  # bool[Q], whether all its words are in the vocabulary
+    is_right: np.ndarray  # bool[Q], by b - a + c
+    is_nearest: np.ndarray  # bool[Q], by c alone: its nearest neighbour is the answer
+
+
+def evaluate_analogies(
+    vectors: Vectors, path: str | PathLike[str], *, restrict_vocab: int = 30_000
+) -> AnalogiesResult:
+    """Accuracy on a file of analogy questions `a b c d`: a is to b as c is to d.
+
+    The answer is the word with the highest cosine similarity to b - a + c (3CosAdd;
+    Mikolov et al. 2013, arXiv:1301.3781), except a, b and c in any spelling. A line
+    `: NAME` starts a section.
+
+    Args:
+      restrict_vocab: only the first, most frequent keys are candidates. Questions with
+        another word are not used, but counted.
+
+    Raises:
+      InputError: a line has another form, or `restrict_vocab` is not an integer >= 1.
+      OSError: the file cannot be read.
+    """
+    found = analogy_answers(vectors, path, restrict_vocab=restrict_vocab)
+    return analogies_result(found)
+
+
+def analogy_answers(
+    vectors: Vectors, path: str | PathLike[str], *, restrict_vocab: int = 30_000
+) -> AnalogyAnswers:
+    """The answers to a file of questions, see `evaluate_analogies`, and those of a
+    baseline that ignores a and b (Linzen 2016, arXiv:1606.07736)."""
+    return AnalogyQuestions(path, vectors.keys, restrict_vocab).answers(vectors.unit)
+
+
+class AnalogyQuestions:
+    """The questions of a file, to ask many models of the vocabulary `keys`.
+
+    Raises:
+      InputError, OSError: see `evaluate_analogies`.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        keys: Sequence[str],
+        restrict_vocab: int = 30_000,
+    ):
+        check_positive_integer("restrict_vocab", restrict_vocab)
+        words = _Words(keys[:restrict_vocab])
+        self._path = path
+        self._num_candidates = restrict_vocab
+        self._groups = [*words.spellings.values()]
+        self._names: list[str] = []
+        sections: list[int] = []
+        questions: list[list[int]] = []
+        for name, question in _read_analogies(path):
+            if question is None:
+                self._names.append(name)
+                continue
+            sections.append(len(self._names) - 1)
+            questions.append([*map(words.id, question)])
+        self._sections = np.array(sections, np.int64)
+        self._questions = np.array(questions, np.int64).reshape(-1, 4)
+        self._is_known: np.ndarray = np.all(self._questions >= 0, axis=1)
+
+    @property
+    def num_known(self) -> int:
+        """Questions whose words are all in the vocabulary."""
+        return int(self._is_known.sum())
+
+    def check_known(self) -> None:
+        """Raises InputError if no question has only words of the vocabulary."""
+        if not self._is_known.any():
+            raise InputError(
+                f"{self._path} must have a question of four words in the vocabulary, "
+                f"got none of {len(self._is_known)}."
+            )
+
+    def answers(self, unit: np.ndarray) -> AnalogyAnswers:
+        """The answers by unit vectors f[V, D] of the keys."""
+        known, answers = self._is_known, []
+        for offset in (1, 0):
+            correct = np.zeros_like(known)
+            correct[known] = _answered_correctly(
+                *(unit[: self._num_candidates], self._groups),
+                *(self._questions[known], offset),
+            )
+            answers.append(correct)
+        return AnalogyAnswers(self._names, self._sections, known, *answers)
+
+
+def is_analogies(path: str | PathLike[str]) -> bool:
+    """Whether a file has analogy questions: its first line names a section."""
+    from embedder.data.tables.text_form import head_of
+
+    head = head_of(Path(path), 2**10).removeprefix(b"\xef\xbb\xbf")
+    return head.lstrip().startswith(b":")
+
+
+def looks_like_pairs(path: str | PathLike[str], num_lines: int) -> bool:
+    """Whether the first lines of a file, but a heading, are two words and a number."""
+    _, rows = _rows(path)
+    found = [
+        len(cells) == 3 and _is_number(cells[2])
+        for _, cells in itertools.islice(rows, num_lines)
+        if not cells[0].startswith("#")
+    ]
+    return bool(found) and all(found)
+
+
+def analogies_result(answers: AnalogyAnswers) -> AnalogiesResult:
+    """Accuracy on all questions, and on each section."""
+    names, sections, known, correct, _ = answers
+
+    def score(name: str, chosen: np.ndarray) -> AnalogyScore:
+        num_known = int(known[chosen].sum())
+        num_unknown = int(chosen.sum()) - num_known
+        return AnalogyScore(name, int(correct[chosen].sum()), num_known, num_unknown)
+
+    return AnalogiesResult(
+        total=score("total", np.ones(len(known), bool)),
+        sections=tuple(score(name, sections == i) for i, name in enumerate(names)),
+    )
+
+
+def _answered_correctly(
+    unit: np.ndarray, groups: list[list[int]], questions: np.ndarray, offset: int
+) -> np.ndarray:
+    """Whether each question is answered correctly by `offset` (b - a) + c, bool[Q].
+
+    Args:
+      unit: unit vectors f[V, D].
+      groups: ids of each word's spellings.
+      questions: ids of a, b, c and d, i64[Q, 4].
+    """
+    width = max(map(len, groups))
+    spellings = np.array([ids + ids[:1] * (width - len(ids)) for ids in groups])
+    group_of_id = np.empty(len(unit), np.int64)
+    for group, ids in enumerate(groups):
+        group_of_id[ids] = group
+    answers = np.empty(len(questions), np.int64)
+    size = max(1, CHUNK_VALUES // len(unit))
+    for start in range(0, len(questions), size):
+        given = questions[start : start + size, :3]
+        a, b, c = unit[given.T]
+        scores = (b - a + c if offset else c) @ unit.T
+        excluded = spellings[group_of_id[given]].reshape(len(given), 3 * width)
+        np.put_along_axis(scores, excluded, -np.inf, axis=1)
+        answers[start : start + size] = group_of_id[scores.argmax(axis=1)]
+    # If all keys are excluded, argmax returns one of them: a, b and c are no answers.
+    of_words = group_of_id[questions]
+    is_given = (of_words[:, :3] == of_words[:, 3:]).any(axis=1)
+    return (answers == of_words[:, 3]) & ~is_given
+
+
+class _Words:
+    """The ids of words among keys, see the top of this module."""
+
+    def __init__(self, keys: Sequence[str]):
+        self._exact = {key: index for index, key in enumerate(keys)}
+        self.spellings: dict[str, list[int]] = {}
+        """Lower-case form -> ids of the keys with it, ascending."""
+        for index, key in enumerate(keys):
+            self.spellings.setdefault(key.lower(), []).append(index)
+
+    def id(self, word: str) -> int:
+        """The id of a word; -1: it is unknown."""
+        if word in self._exact:
+            return self._exact[word]
+        return self.spellings.get(word.lower(), [-1])[0]
+
+
+class Correlations(NamedTuple):
+    """Correlations of two scores; 0.0 where one is constant."""
+
+    spearman: Estimate  # of ranks, the mean rank for ties
+    pearson: Estimate
+
+
+def correlations(
+    first: np.ndarray, second: np.ndarray, num: int = RESAMPLES, seed: int = 0
+) -> Correlations:
+    """Correlations of f[n] and f[n] over pairs, with intervals by resampled pairs."""
+    values = _weighted_correlations(first, second, np.ones((1, len(first))))[0]
+    chunks = resamples(len(first), num, seed)
+    found = [_weighted_correlations(first, second, counts) for counts in chunks]
+    samples = np.concatenate([np.empty((0, 2)), *found])
+    return Correlations(*map(estimate, values.tolist(), samples.T))
+
+
+def _weighted_correlations(
+    first: np.ndarray, second: np.ndarray, counts: np.ndarray
+) -> np.ndarray:
+    """Spearman's and Pearson's, f64[r, 2], of pairs that count f64[r, n] times."""
+    spearman = _pearson(_ranks(first, counts), _ranks(second, counts), counts)
+    pearson = _pearson(first[np.newaxis], second[np.newaxis], counts)
+    return np.stack([spearman, pearson], axis=1)
+
+
+def _ranks(values: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Mean ranks f64[r, n] of values that are there f64[r, n] times."""
+    _, group = np.unique(values, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.append(True, np.diff(group[order]) > 0))
+    sizes = np.add.reduceat(counts[:, order], starts, axis=1)
+    return (sizes.cumsum(axis=1) - sizes / 2)[:, group]
+
+
+def _pearson(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    total = counts.sum(axis=1, keepdims=True)
+    first = first - (counts * first).sum(axis=1, keepdims=True) / total
+    second = second - (counts * second).sum(axis=1, keepdims=True) / total
+    sums = [
+        (counts * x * y).sum(axis=1)
+        for x, y in ((first, second), (first, first), (second, second))
+    ]
+    scale = np.sqrt(sums[1] * sums[2])
+    is_constant = scale <= 1e-12 * np.abs(scale).max(initial=0)
+    return np.where(is_constant, 0.0, sums[0] / np.where(is_constant, 1, scale))
+
+
+_USUAL = {
+    "first": ("word1", "worda", "first", "w1", "key1"),
+    "second": ("word2", "wordb", "second", "w2", "key2"),
+    "score": ("score", "human", "humanmean", "similarity", "simlex999", "relatedness"),
+}
+
+
+def _read_pairs(path: str | PathLike[str]) -> Iterator[tuple[str, str, float]]:
+    """The words and the score of each pair."""
+    from embedder.data.tables.text_form import plain_name
+
+    names, rows = _rows(path)
+    plain = [*map(plain_name, names)]
+    found = [
+        [k for k, name in enumerate(plain) if name in _USUAL[kind]] for kind in _USUAL
+    ]
+    a, b, c = (each[0] for each in found) if all(found) else (0, 1, 2)
+    width = max(len(names), 3) if all(found) else 3
+    for number, cells in rows:
+        score = _number(cells[c]) if len(cells) == width else None
+        if score is not None:
+            yield cells[a], cells[b], score
+        elif not cells[0].startswith("#"):
+            raise InputError(
+                f"{path} line {number}: must be two words and a finite score, "
+                f"got {short_repr(' '.join(cells))}."
+            )
+
+
+def _rows(
+    path: str | PathLike[str],
+) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
+    """The names of the columns, and the rows of a table of pairs; the first row is a
+    header if it has no score."""
+    from embedder.data.tables.reader import read_rows
+    from embedder.data.tables.text_form import Roles
+
+    def is_header(rows: list[list[str]]) -> bool:
+        return len(rows[0]) > 2 and not any(map(_is_number, rows[0]))
+
+    return read_rows(Path(path), Roles(is_header=is_header, blanks=True, least=3))
+
+
+def _is_number(text: str) -> bool:
+    return _number(text) is not None
+
+
+def _number(text: str) -> float | None:
+    """`text` as a finite number, or None."""
+    try:
+        number = float(text)
+    except ValueError:
+        return None
+    return number if np.isfinite(number) else None
+
+
+def _read_analogies(
+    path: str | PathLike[str],
+) -> Iterator[tuple[str, list[str] | None]]:
+    """(section, None) for each section, then (section, four words) for each of its
+    questions."""
+    from embedder.data.tables.reader import read_rows
+    from embedder.data.tables.text_form import Roles
+
+    name = None
+    roles = Roles(is_header=lambda rows: False, least=1, blanks=True, separators="")
+    for number, words in read_rows(Path(path), roles)[1]:
+        if words[0].startswith(":"):
+            name = strip(" ".join(words)[1:])
+            yield name, None
+            continue
+        if name is None or len(words) != 4:
+            rule = "`: NAME` of a section" if name is None else "four words"
+            raise InputError(
+                f"{path} line {number}: must be {rule}, got "
+                f"{short_repr(' '.join(words))}."
+            )
+        yield name, words

@@ -1,0 +1,28 @@
+"""The log likelihood of held-out tokens, as training and sweeps score it."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from embedder.metrics.heldout import mean_by_sequence, predictions
+
+
+class LogLikelihood(NamedTuple):
+    """Log likelihood of held-out tokens, in nats per prediction."""
+
+    mean: float
+    baseline: float  # of the unigram model: P(c) = count_c / total
+    num_pairs: int  # predictions; 0: none, and the others are nan
+
+
+def log_likelihood(*args, **options) -> LogLikelihood:
+    """The means of `predictions`, -inf if the scores of the model are not finite."""
+    found = predictions(*args, **options)
+    if not len(found.model):
+        return LogLikelihood(np.nan, np.nan, 0)
+    mean, baseline = (
+        mean_by_sequence(values, found.sequence, 0).value
+        for values in (found.model, found.baseline)
+    )
+    mean = mean if np.isfinite(mean) else -np.inf
+    return LogLikelihood(mean, baseline, len(found.model))

@@ -1,0 +1,195 @@
+"""Ranks of items, their scores, and counts as scores: by hand, by loops, and as in
+scikit-learn."""
+
+import itertools
+
+import numpy as np
+import pytest
+from sklearn import metrics
+
+from embedder.metrics import counting
+from embedder.metrics.counting import followed_most_often, positive_pmi, same_session
+from embedder.metrics.ranking import (
+    Ranking,
+    by_vectors,
+    case_scores,
+    next_item,
+    ranking,
+    split_cases,
+    target_ranks,
+)
+
+COUNTS = np.array([40, 20, 20, 5, 1])
+
+
+def sequences(ids, lengths) -> tuple[np.ndarray, np.ndarray]:
+    return np.array(ids), np.array(lengths)
+
+
+def split(given) -> list[list[int]]:
+    return [x.tolist() for x in np.split(given[0], np.cumsum(given[1])[:-1])]
+
+
+SESSIONS = sequences([0, 1, 2, 3, 0, 2, 1, 0, 1], [3, 1, 2, 3])
+"""Items before the last, and the last: 0 1 -> 2; 0 -> 2; 1 0 -> 1, seen before."""
+ANGLES = np.radians([0, 30, 50, 300, 180])
+VECTORS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
+LENGTHS = np.array([3.0, 0.5, 1.0, 1.0, 1.0])[:, np.newaxis]
+
+
+def discount(rank: int) -> float:
+    return 1 / np.log2(1 + rank)
+
+
+def test_next_items_by_hand():
+    """Cosines ignore the lengths of vectors. All items of a session count alike.
+
+    0 1 -> 15 degrees: 2 is at 50, first of the others (3 is at 300, 75 from it).
+    0 -> 0 degrees: 1 is at 30, 2 at 50, 3 at 60: second. By counts 2 is third of four,
+    after 1 and 3 for the query 0, and second after 3 for 0 1.
+    """
+    counts = np.array([9, 8, 5, 7, 1])
+    found = next_item(VECTORS * LENGTHS, counts, SESSIONS, topn=2, decay=1)
+    assert found.num_cases == 2
+    expected = (1.0, (1 + discount(2)) / 2, (1 + 1 / 2) / 2)
+    np.testing.assert_allclose(found[:3], expected)
+    popular = Ranking(1 / 2, discount(2) / 2, (1 / 2 + 1 / 3) / 2, 1 / 2)
+    np.testing.assert_allclose(found.baseline, popular)
+
+
+@pytest.mark.parametrize("by", ["cosine", "prediction"])
+@pytest.mark.parametrize("seen", ["excluded", "included"])
+@pytest.mark.parametrize(("topn", "decay"), [(1, 0.9), (10, 0.9), (10, 0.3)])
+def test_next_items_are_ranked_as_by_scikit_learn(monkeypatch, by, seen, topn, decay):
+    rng = np.random.default_rng(0)
+    monkeypatch.setattr("embedder.metrics.ranking.CHUNK_VALUES", 200)  # chunks of 4
+    lengths = rng.integers(1, 7, size=90)
+    given = sequences(rng.integers(50, size=lengths.sum()), lengths)
+    input, output = (rng.normal(size=(50, 4)) for _ in range(2))
+    unit = input / np.linalg.norm(input, axis=1, keepdims=True)
+    scores, targets = [], []
+    for ids in split(given):
+        *query, target = ids
+        if not query or (seen == "excluded" and target in query):
+            continue
+        weights = [decay**age for age in range(len(query))][::-1]
+        rows, items = (unit, unit) if by == "cosine" else (input, output)
+        score = items @ np.average(rows[query], axis=0, weights=weights)
+        if seen == "excluded":
+            score[query] = -100
+        scores.append(score)
+        targets.append(target)
+    given_output = None if by == "cosine" else output
+    counts = np.arange(50, 0, -1)
+    settings = {"output": given_output, "seen": seen, "decay": decay}
+    found = next_item(input, counts, given, topn, **settings)
+    right, labels = np.eye(50)[targets], np.arange(50)
+    assert found.num_cases == len(targets) > 50
+    expected = [
+        metrics.top_k_accuracy_score(targets, scores, k=topn, labels=labels),
+        metrics.ndcg_score(right, scores, k=topn),
+        metrics.label_ranking_average_precision_score(right, scores),
+    ]
+    np.testing.assert_allclose(found[:3], expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.0, np.nan])
+def test_a_model_of_equal_scores_finds_nothing(value):
+    found = next_item(np.full((5, 3), value), COUNTS, SESSIONS, topn=2)
+    assert found.hit_rate == found.ndcg == 0
+    # of five candidates two, or one, are seen
+    worst = 1 / 5 if np.isnan(value) else (1 / 3 + 1 / 4) / 2
+    assert found.mrr == pytest.approx(worst)
+
+
+def test_sessions_of_one_item_are_no_cases():
+    alone = sequences(np.array([1, 2]), np.array([1, 1]))
+    found = next_item(VECTORS, COUNTS, alone)
+    assert found.num_cases == 0 and np.isnan([*found[:3], *found.baseline]).all()
+
+
+@pytest.mark.parametrize("seen", ["excluded", "included"])
+@pytest.mark.parametrize("topn", [1, 4])
+def test_several_targets_are_scored_as_by_scikit_learn(monkeypatch, seen, topn):
+    rng = np.random.default_rng(1)
+    monkeypatch.setattr("embedder.metrics.ranking.CHUNK_VALUES", 100)
+    lengths = rng.integers(1, 9, size=60)
+    given = sequences(rng.integers(30, size=lengths.sum()), lengths)
+    is_target = rng.random(lengths.sum()) < 0.4
+    input, output = (rng.normal(size=(30, 4)) for _ in range(2))
+    cases = split_cases(given, is_target, seen)
+    ranks = target_ranks(by_vectors(input, output, decay=1), cases, 30)
+    found = case_scores(ranks, topn)
+    assert ranking(ranks, topn) == pytest.approx(found.mean(axis=0))
+    expected = []
+    flags = np.split(is_target, np.cumsum(lengths)[:-1])
+    for ids, flag in zip(split(given), flags, strict=True):
+        query = [x for x, is_one in zip(ids, flag, strict=True) if not is_one]
+        targets = {x for x, is_one in zip(ids, flag, strict=True) if is_one}
+        targets -= {*query} if seen == "excluded" else set()
+        if not query or not targets:
+            continue
+        scores = output @ input[query].mean(axis=0)
+        if seen == "excluded":
+            scores[query] = -100
+        right = np.isin(np.arange(30), [*targets])
+        first = (-scores).argsort()
+        hits = right[first[:topn]].sum()
+        gain = metrics.ndcg_score([right], [scores], k=topn)
+        rank = 1 + right[first].argmax()
+        expected.append([hits > 0, gain, 1 / rank, hits / len(targets)])
+    assert 20 < len(expected) < 60 and (cases.targets[1] > 1).any()
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
+TRAINING = np.array([0, 1, 2, 0, 1, 1, 2, 3]), np.array([3, 2, 1, 2])
+QUERIES = np.array([2, 0, 1]), np.array([2, 1])
+
+
+@pytest.mark.parametrize("most", [0, 1000])
+def test_counts_of_random_sessions_are_those_of_loops(monkeypatch, most):
+    monkeypatch.setattr(counting, "_MOST_TOGETHER", most)
+    rng = np.random.default_rng(0)
+    lengths, queried = rng.integers(1, 7, size=40), rng.integers(1, 4, size=15)
+    training = rng.integers(12, size=lengths.sum()), lengths
+    queries = rng.integers(12, size=queried.sum()), queried
+    after, same = np.zeros((2, 12, 12))
+    for ids in np.split(training[0], np.cumsum(lengths)[:-1]):
+        for a, b in itertools.pairwise(ids):
+            after[a, b] += 1
+        for a, b in itertools.product(ids, ids):
+            same[a, b] += a != b
+    shares = same / np.maximum(same.sum(axis=1, keepdims=True), 1)
+    each = np.split(queries[0], np.cumsum(queried)[:-1])
+    found = followed_most_often(training, 12)(queries)
+    np.testing.assert_array_equal(found, [after[ids[-1]] for ids in each])
+    for decay in (0.5, 1):
+        found = same_session(training, 12, decay)(queries)
+        weights = [decay ** np.arange(len(ids))[::-1] for ids in each]
+        expected = [
+            np.average(shares[ids], axis=0, weights=own)
+            for ids, own in zip(each, weights, strict=True)
+        ]
+        np.testing.assert_allclose(found, expected, atol=1e-15)
+
+
+def test_mutual_information_of_shards_is_that_of_loops():
+    rng = np.random.default_rng(0)
+    shards = []
+    for _ in range(3):
+        lengths = rng.integers(1, 9, size=30)
+        ids = np.sort(rng.integers(9, size=lengths.sum()))  # equal ones are near
+        shards.append((ids, lengths))
+    pairs = rng.integers(9, size=(20, 2))
+    together, counts = np.zeros((9, 9)), np.zeros(9)
+    for ids, lengths in shards:
+        np.add.at(counts, ids, 1)
+        for part in np.split(ids, np.cumsum(lengths)[:-1]):
+            for i, j in itertools.product(range(len(part)), repeat=2):
+                together[part[i], part[j]] += 0 < abs(i - j) <= 3
+    expected = []
+    for a, b in pairs:
+        ratio = together[a, b] * counts.sum() / (6 * counts[a] * counts[b])
+        expected.append(np.log(max(1, ratio)))
+    assert 0 < np.count_nonzero(expected) < 20
+    np.testing.assert_allclose(positive_pmi(shards, pairs, 9, 3), expected)
