@@ -8,6 +8,7 @@ import re
 import signal
 from pathlib import Path
 
+import hypothesis
 import jax
 import numpy as np
 import orbax.checkpoint  # noqa: F401  see below
@@ -19,6 +20,18 @@ from embedder.training import compilation, epochs
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "standard")
+# The same examples each time, however long one takes; `.ci/nightly` looks for others by
+# `--hypothesis-profile random`.
+hypothesis.settings.register_profile(
+    "random",
+    deadline=None,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.register_profile(
+    "tests", hypothesis.settings.get_profile("random"), derandomize=True
+)
+hypothesis.settings.load_profile("tests")
 gc.set_threshold(50_000, 20, 100)  # a full collection looks at all of JAX: 0.3 s
 # Orbax is imported above because a run imports it in a thread that saves: pytest parses
 # `orbax.checkpoint.test_utils` to rewrite its assertions, and two threads that parse at
@@ -54,8 +67,7 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(skip)
     cells = collections.defaultdict(list)
     for item in items:
-        is_dear = item.get_closest_marker("slow") or item.get_closest_marker("rare")
-        if item.get_closest_marker("spread") and not is_dear:
+        if item.get_closest_marker("spread") and not item.get_closest_marker("slow"):
             cells[item.nodeid.split("[")[0]].append(item)
     for some in cells.values():
         (number,) = some[0].get_closest_marker("spread").args

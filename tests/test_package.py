@@ -48,6 +48,7 @@ def built(tmp_path_factory) -> tuple[Path, Path]:
     return wheel, archive
 
 
+@pytest.mark.wheel
 def test_twine_finds_no_fault_and_the_wheel_has_the_packages_and_no_large_file(built):
     done = run_python("-m", "twine", "check", "--strict", *map(str, built))
     assert done.returncode == 0, done.stdout
@@ -130,8 +131,8 @@ def run(base, folder):
     return run_in_base
 
 
-def test_the_base_trains_answers_and_replaces_gensim(run, folder):
-    """Without any of the extras."""
+@pytest.mark.wheel
+def test_the_base_trains_and_answers_without_any_extra(run, folder):
     absent = f"names = {NOT_IN_BASE}; from importlib.util import find_spec; "
     assert run("-c", absent + "print([*filter(find_spec, names)])").strip() == "[]"
     shutil.rmtree(folder / "embedder-demo", ignore_errors=True)
@@ -139,6 +140,9 @@ def test_the_base_trains_answers_and_replaces_gensim(run, folder):
     assert version.startswith(f"embedder {embedder.__version__} (Python ")
     assert "done." in run("-m", "embedder", "train")
     assert len(run("-m", "embedder", "neighbors", "embedder-demo", "list").split()) > 20
+
+
+def test_the_base_shows_parity_embeds_and_replaces_gensim(run, folder):
     run("-m", "embedder", "parity", "--words", "2000")
     run("-c", ENCODER)
     options = ("train", "images.npz", "--model", "encoder", "--workdir", "run")

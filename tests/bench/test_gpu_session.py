@@ -59,7 +59,8 @@ def test_a_kit_and_parts_are_checked(tmp_path, capsys):
         (tmp_path / "kit" / "corpus.npz").touch()
 
 
-@pytest.mark.rare
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_each_part_has_results_with_the_kit_alone(tmp_path, data_folder):
     """In a new environment of `gpu_kit.THERE`, on a CPU."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

@@ -442,9 +442,8 @@ UNLIKE = {
 
 
 def cells() -> Iterator:
-    """Of those that are not tested by default some are slow, a pattern that has each
-    feature and each invariant; the others are rare."""
-    for number, each in enumerate(INVARIANTS):
+    """All; those that are not tested by default are slow."""
+    for each in INVARIANTS:
         having = []
         for feature in FEATURES:
             unlike = {**(UNLIKE if feature.is_encoder else {}), **feature.unlike}
@@ -458,9 +457,7 @@ def cells() -> Iterator:
             marks += [pytest.mark.tfdata] if each.name == "loaders" else []
             num_fast += feature.is_fast
             if not feature.is_fast or num_fast > each.fast:
-                cell = FEATURES.index(feature) + number
-                is_slow = cell % (12 if each.fast == 0 else 6) == 0
-                marks.append(pytest.mark.slow if is_slow else pytest.mark.rare)
+                marks.append(pytest.mark.slow)
             name = f"{each.name}-{feature.name}"
             yield pytest.param(feature, each, reason, id=name, marks=marks)
 

@@ -31,12 +31,6 @@ COLLECTED = {
     "test_phrases": 56,
 }
 """Of gensim 4.4."""
-MODULES = [
-    pytest.param(
-        x, marks=[pytest.mark.rare if x == "test_fasttext" else pytest.mark.slow]
-    )
-    for x in COLLECTED
-]
 IMPORTED, REPEATED = "TestWord2VecModel", 74
 """A class that test_fasttext imports as it is, and the number of its tests."""
 SKIPPED = {"test_word2vec::TestWord2VecModel::test_method_in_bulk"}
@@ -87,7 +81,9 @@ def run_tests(folder: Path, *arguments: str) -> tuple[str, dict[str, set[str]]]:
     return done.stdout, {name_of(x): {child.tag for child in x} for x in cases}
 
 
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("module", COLLECTED)
 def test_gensims_own_tests_pass(tmp_path, module):
     once = ["-k", f"not {IMPORTED}"] if module == "test_fasttext" else []
     printed, found = run_tests(tmp_path, f"gensim.test.{module}", *once)

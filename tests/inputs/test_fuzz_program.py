@@ -68,8 +68,7 @@ def check(capsys, text: bytes, *options: str, config=None, refused="", name="a.t
 
 
 def for_all(number: int, check: Callable[..., None], **strategies) -> None:
-    options = {"deadline": None, "derandomize": True, "max_examples": number}
-    settings(**options)(given(**strategies)(check))()
+    settings(max_examples=number)(given(**strategies)(check))()
 
 
 @pytest.mark.row("B4", "B12")

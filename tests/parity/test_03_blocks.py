@@ -59,7 +59,7 @@ def test_blocks_and_rates_are_those_of_the_oracle(
     assert_same_blocks(source, kind)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     sequences=st.lists(st.lists(st.sampled_from("abcdefg"), max_size=30), min_size=1),
     window=st.integers(1, 127),

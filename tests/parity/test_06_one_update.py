@@ -59,7 +59,7 @@ def test_tables_are_those_of_the_oracle_in_every_way(case, architecture, options
 
 
 @pytest.mark.slow
-@settings(max_examples=16, deadline=None)
+@settings(max_examples=16)
 @given(
     num_rows=st.integers(1, 30),
     num_blocks=st.integers(1, 3),

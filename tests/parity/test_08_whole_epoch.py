@@ -85,7 +85,7 @@ def test_an_epoch_is_that_of_the_oracle(
 
 
 @pytest.mark.slow
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=8)
 @given(
     sequences=st.lists(
         st.lists(st.sampled_from("abcdefghij"), min_size=2, max_size=40),

@@ -20,7 +20,7 @@ def test_as_many_neighbours_in_common_as_of_two_runs_of_the_oracle_pass():
         assert compare_neighbours(shared, between, "float32").passed == passed
 
 
-@pytest.mark.rare  # not with Adagrad: see decision 52
+@pytest.mark.slow  # not with Adagrad: see decision 52
 def test_the_port_is_as_near_to_the_asynchronous_oracle_as_that_is_to_itself(
     data_folder, wiki
 ):

@@ -290,7 +290,7 @@ def test_the_time_left_is_told_by_lines_since_the_run_was_resumed(capsys):
 
 
 @pytest.mark.row("B69")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.binary(max_size=200), cut=st.integers(0, 200))
 def test_any_bytes_are_read(data, cut, tmp_path_factory):
     run = start(str(tmp_path_factory.mktemp("run")))

@@ -67,7 +67,7 @@ def coverage(found: list[Similarities], true: np.ndarray) -> np.ndarray:
     return np.mean(inside, axis=0)
 
 
-@pytest.mark.rare
+@pytest.mark.slow
 def test_intervals_of_a_bootstrap_cover_the_similarity_in_other_corpora():
     """Those of seeds alone have nothing of what another corpus would change."""
     others = [*simulated(range(CORPORA, CORPORA + OTHERS), bootstrap=False)]
@@ -77,7 +77,7 @@ def test_intervals_of_a_bootstrap_cover_the_similarity_in_other_corpora():
     assert coverage(others, true).mean() < 0.7
 
 
-@pytest.mark.rare
+@pytest.mark.slow
 def test_rare_words_are_less_stable(data_folder):
     """Up to some hundred occurrences: words like "the" are near to all others."""
     trainer = EmbeddingTrainer(min_count=5, alpha=0.05)

@@ -110,7 +110,7 @@ def test_round_trip(ending, known):
     width = st.sampled_from([32, 64] if is_whole else [32])
     some = width.flatmap(lambda width: some_vectors(known, width))
 
-    @settings(deadline=None, max_examples=20 if ending == ".parquet" else 100)
+    @settings(max_examples=20 if ending == ".parquet" else 100)
     @example(vectors=BLANK_KEYS if is_whole else SMALL)
     @given(vectors=some)
     def check(vectors):

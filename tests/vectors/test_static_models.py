@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from embedder.vectors.export import write_vectors
@@ -71,7 +71,6 @@ def outside_of_blocks(card: str) -> list[str]:
     return lines
 
 
-@settings(deadline=None)
 @example(keys=["a", "b"], others=["ab", "A", "a b"])
 @example(keys=KEYS, others=[])
 @given(
