@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
@@ -164,8 +165,6 @@ def with_oldest() -> list[str]:
 
 def with_newest() -> list[str]:
     """The newest releases, also above the bounds of pyproject.toml."""
-    import tomllib  # not in Python 3.10, which may run the other parts
-
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     extras = project["project"]["optional-dependencies"]
     wanted = [*project["project"]["dependencies"], *extras["dev"]]
@@ -244,7 +243,12 @@ NIGHTLY = [
         environment="gpu-offline",
         minutes=60,
     ),
-    Part("mutations", lambda: ["python -m tests.mutations"], minutes=240),
+    Part(
+        "mutations",
+        lambda: ["python -m tests.mutations"],
+        ("tests/mutations",),
+        minutes=240,
+    ),
     Part(
         "cold",
         lambda: [f"XDG_CACHE_HOME={SCRATCH}/cold-caches python -m pytest"],
@@ -334,7 +338,9 @@ class Checks:
         if not folder.exists():
             if name != IN_DEV and not (self.scratch / IN_DEV).exists():
                 raise Broken(f"it needs the part {INSTALL.name}.")
-            subprocess.run([sys.executable, "-m", "venv", folder], check=True)
+            make = [sys.executable, "-m", "venv", str(folder)]
+            if subprocess.run(make).returncode != 0:
+                raise Broken(f"`{shlex.join(make)}` failed.")
             if name != IN_DEV:  # its packages come after those of the new one
                 (packages,) = (self.scratch / IN_DEV).glob("lib/python*/site-packages")
                 (own,) = folder.glob("lib/python*/site-packages")

@@ -71,8 +71,8 @@ def readme_commands(with_tests: bool) -> list[str]:
     """The README's commands as written: the main job, and the tests."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     starts = [r"-e \. && ", r"-e '\.\[dev\]' && "][: 1 + with_tests]
-    found = [re.search(f"^python -m pip install {x}.*$", text, re.M) for x in starts]
-    return [match[0] for match in found if match]
+    found = [re.findall(f"^python -m pip install {x}.*$", text, re.M) for x in starts]
+    return [line for (line,) in found]  # each is there once
 
 
 def run_in(chroot: Path, commands: list[str], python: str) -> str:
