@@ -5,7 +5,9 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,9 @@ from rich.console import Console
 
 from embedder.base.stages import showing_stages
 from embedder.run import progress
+
+SECONDS = 250
+"""That a process may take however busy the machine is; a whole test has 300."""
 
 OF_A_RUN = re.compile("devices: |graph: |.*; [0-9,]+ epochs?$")
 
@@ -28,8 +33,22 @@ def error_line(capsys) -> str:
 def run_python(*arguments, **options) -> subprocess.CompletedProcess[str]:
     """What a new interpreter with these arguments did and printed."""
     command = [sys.executable, *map(str, arguments)]
-    pipes = {"capture_output": True, "text": True, "timeout": 120}
+    pipes = {"capture_output": True, "text": True, "timeout": SECONDS}
     return subprocess.run(command, **pipes | options)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Waits for what a thread or another process does; the limit of a test ends it."""
+    while not condition():
+        time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def no_new_threads() -> Iterator[None]:
+    """Fails if a thread that began in the body is still there."""
+    before = {*threading.enumerate()}
+    yield
+    assert {*threading.enumerate()} <= before
 
 
 def record_stages(monkeypatch: pytest.MonkeyPatch) -> list[str]:

@@ -107,6 +107,17 @@ def pytest_runtest_teardown(item):
         item.session.stash[LEAST] = resident()
 
 
+@pytest.fixture(scope="module")
+def quick_compilation():
+    """Programs that are run a few times need not be fast. JAX would take those of one
+    module for another: how they were compiled is no part of their key in memory."""
+    jax.clear_caches()
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+    jax.clear_caches()
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """Real data sets, where the variable EMBEDDER_DATA says they are."""

@@ -17,7 +17,7 @@ from embedder.cli import main as cli
 from embedder.cli.main import main
 from embedder.data import plain_text
 from embedder.vectors.export import read_vectors
-from tests.commands import error_line
+from tests.commands import SECONDS, error_line
 
 KINDS = [value for value in vars(errors).values() if isinstance(value, type)]
 ERROR = "`window` must be an integer, got 'x'."
@@ -199,7 +199,7 @@ def test_shells_complete_verbs_flags_words_and_files(capsys, shell):
             env={**env, "LINE": f"embedder {words}"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=SECONDS,
         )
         found = {line.split("\t")[0] for line in done.stdout.splitlines()}
         assert {*completed.split()} == found, (words, done.stderr)

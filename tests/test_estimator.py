@@ -197,10 +197,10 @@ def test_concurrent_fits_leave_what_one_of_them_has_made(sequences):
     with pytest.raises(ValueError):
         trainer.fit([])
     with ThreadPoolExecutor(3) as pool:
-        list(pool.map(trainer.fit, corpora, timeout=60))
+        list(pool.map(trainer.fit, corpora))
         which = 0 if "w0" in trainer.index_to_key else 1
         np.testing.assert_array_equal(trainer.vectors, desired[which])
-        list(pool.map(trainer.partial_fit, 3 * [corpora[which]], timeout=60))
+        list(pool.map(trainer.partial_fit, 3 * [corpora[which]]))
     assert len(trainer.loss_history) == 2 + 3
 
 

@@ -6,7 +6,6 @@ import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
 
-import jax
 import numpy as np
 import optax
 import pytest
@@ -28,16 +27,9 @@ def points() -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(60, 4)) + 4 * np.eye(4)[y], y
 
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 X, Y = points()
 PIXELS = np.random.default_rng(1).integers(256, size=(60, 2, 2), dtype=np.uint8)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Programs that are run a few times need not be fast."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

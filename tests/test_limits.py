@@ -9,7 +9,7 @@ import pytest
 
 from embedder.base import limits
 from embedder.base.limits import Limit, check_program, memory_limit
-from tests.commands import run_python
+from tests.commands import SECONDS, run_python
 
 GROUPS = "sys/fs/cgroup"
 NONE = "9223372036854771712\n"  # what version 1 says where there is no limit
@@ -120,7 +120,7 @@ def test_a_small_address_space_is_one_line_and_no_abort(tmp_path, loader, is_eno
     command = [sys.executable, "-m", "embedder.cli.main", "train", *flags]
     done = subprocess.run(
         [*limit, *command, "--loader", loader],
-        **{"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 100},
+        **{"cwd": tmp_path, "capture_output": True, "text": True, "timeout": SECONDS},
     )
     assert done.returncode == (0 if is_enough else 2), done.stderr
     if not is_enough:

@@ -7,13 +7,12 @@ simulated: a locked byte, and that no open file is moved or removed.
 import os
 import signal
 import sys
-import time
 
 from embedder.base.limits import memory_limit
 from embedder.base.threads import available_cores
 from embedder.disk import untrusted
 from embedder.run.stopping import Stop
-from tests.commands import run_python
+from tests.commands import run_python, wait_until
 from tests.test_layering import LEGACY, MODULES, ROOT, relative, top_packages
 
 POSIX_MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
@@ -160,7 +159,5 @@ def test_a_signal_comes_again_where_no_thread_can_be_signalled(monkeypatch):
     with stop.listening():
         stop.is_polled = True
         stop._send_again(signal.SIGINT, 0.0)
-        deadline = time.monotonic() + 30
-        while not stop.number and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until(lambda: stop.number)
     assert stop.number == signal.SIGINT

@@ -12,6 +12,7 @@ import pytest
 from bench import commands, registry
 from embedder.cli.main import parse
 from embedder.config import FAMILIES, make_config, options_of
+from tests.commands import SECONDS
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -85,7 +86,7 @@ def run(example: str, folder: Path) -> str:
         },
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=SECONDS,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

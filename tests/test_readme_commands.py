@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from embedder.cli.main import main
+from tests.commands import SECONDS
 from tests.test_readme import DOCS, ROOT, blocks
 
 pytestmark = pytest.mark.slow
@@ -97,4 +98,6 @@ def run(line: str) -> None:
         return
     program = f'embedder() {{ "{sys.executable}" -m embedder.cli.main "$@"; }}\n{line}'
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    subprocess.run(["bash", "-c", program], check=True, env=environment, timeout=120)
+    subprocess.run(
+        ["bash", "-c", program], check=True, env=environment, timeout=SECONDS
+    )

@@ -23,7 +23,7 @@ x, y = np.eye(2, dtype=np.float32), [0, 1]
 def in_fork(work):
     child = os.fork()
     if not child:
-        signal.alarm(30)
+        signal.alarm(250)
         try:
             work()
             print("done", flush=True)
@@ -136,6 +136,6 @@ ThreadPoolExecutor(1).submit(print).result()
 @pytest.mark.parametrize("work", WAITING.values(), ids=WAITING)
 def test_a_thread_without_memory_ends_the_program(work):
     """Who waits for it would wait for ever: the test without `prepare_process`."""
-    done = run_python("-c", LACKING + work, timeout=30)
+    done = run_python("-c", LACKING + work)
     line = "embedder: Out of memory: a thread could not begin or go on.\n"
     assert (done.returncode, done.stdout, done.stderr) == (3, "waits\n", line)

@@ -9,6 +9,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from tests.commands import SECONDS
 from tests.test_readme import ROOT, blocks
 
 pytestmark = pytest.mark.slow
@@ -42,7 +43,7 @@ def test_commands_run_as_written(path, tmp_path):
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=SECONDS,
     )
     assert done.returncode == 0, done.stderr
     assert [x for x in RESULTS[path.stem] if not (tmp_path / x).exists()] == []

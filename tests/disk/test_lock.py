@@ -21,7 +21,7 @@ from pathlib import Path
 from embedder.disk.lock import hold_lock
 with hold_lock(Path(sys.argv[1])):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(1000)
 """
 
 

@@ -3,7 +3,6 @@
 import logging
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -11,6 +10,7 @@ from sklearn.base import clone
 from embedder.api.encoder_estimator import FeatureEncoder
 from embedder.cli.main import main
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 RNG = np.random.default_rng(4)
 LABELS = RNG.integers(3, size=60)
 X = RNG.normal(size=(60, 4)) + 0.5 * np.eye(4)[LABELS]
@@ -29,9 +29,6 @@ SMALL = {
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.savez("points.npz", X=X, y=NAMES)
-    jax.config.update("jax_disable_most_optimizations", True)  # a few calls each
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def fitted(**options) -> FeatureEncoder:

@@ -3,7 +3,6 @@
 import copy
 import pickle
 
-import jax
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -22,6 +21,7 @@ from embedder.metrics.uncertainty import (
 )
 
 K = 3
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 NAMES = np.array(["red", "green", "blue"])
 SETTINGS = {
     "layers": (4, 6, 3),
@@ -36,14 +36,6 @@ RNG = np.random.default_rng(0)
 LABELS = RNG.integers(3, size=60)
 X = RNG.normal(size=(60, 4)) + 1.5 * np.eye(4)[LABELS]
 Y = NAMES[LABELS]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Programs that are run a few times need not be fast."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def untrained(**options) -> FeatureEncoder:

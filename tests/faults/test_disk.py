@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-import time
+import threading
 from pathlib import Path
 
 import pytest
@@ -132,17 +132,23 @@ def test_a_full_disk_ends_the_run_with_3_and_a_larger_one_takes_it_up(
 def test_saves_on_a_slow_disk_never_overlap_and_that_is_said(monkeypatch, capsys):
     expected = whole_vectors()
     capsys.readouterr()
-    writing, most = [], []
-    before = Checkpoints._write
+    writing, most, is_awaited = [], [], threading.Event()
+    before, wait = Checkpoints._write, Checkpoints.wait
 
     def write(self, step, *rest):
         writing.append(step)
         most.append(len(writing))
-        time.sleep(0.3)
+        is_awaited.wait()
         before(self, step, *rest)
         writing.remove(step)
 
+    def awaited(self):
+        if writing:
+            is_awaited.set()
+        wait(self)
+
     monkeypatch.setattr(Checkpoints, "_write", write)
+    monkeypatch.setattr(Checkpoints, "wait", awaited)
     assert train("--save-every", "1epoch") == 0
     assert len(most) == 3 and max(most) == 1
     assert "still being written: training waits" in capsys.readouterr().err

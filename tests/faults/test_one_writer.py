@@ -15,7 +15,7 @@ import pytest
 
 from embedder import EmbeddingTrainer
 from embedder.cli.main import main
-from tests.commands import error_line
+from tests.commands import SECONDS, error_line
 
 COMMAND = ["train", "text.txt", "--workdir", "run", "--loader", "memory"]
 COMMAND += ["--vector-size", "4", "--min-count", "1"]
@@ -56,7 +56,7 @@ def test_a_second_run_is_refused_and_the_first_goes_on(training, capsys):
         message = f"run is in use by process {training.pid} of host "
         assert message in error_line(capsys)
     training.send_signal(signal.SIGTERM)
-    *_, last = training.communicate(timeout=60)[1].splitlines()
+    *_, last = training.communicate(timeout=SECONDS)[1].splitlines()
     assert training.returncode == 143 and "Stopped after" in last
     assert not Path("run/.lock").exists()
     assert not list(of_session(training.pid))
@@ -124,7 +124,7 @@ def test_a_second_signal_leaves_no_damaged_checkpoint(training, capsys):
     training.send_signal(signal.SIGTERM)
     time.sleep(0.01)
     training.send_signal(signal.SIGTERM)
-    training.communicate(timeout=60)
+    training.communicate(timeout=SECONDS)
     assert training.returncode == 143
     main(["verify", "run"])
     said = capsys.readouterr().out

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from embedder.cli.main import main
+from tests.commands import SECONDS
 
 TRAIN = ["train", "text.txt", "--workdir", "run", "--loader", "memory"]
 TRAIN += ["--vector-size", "4", "--min-count", "1", "--sample", "0"]
@@ -20,13 +21,20 @@ ENDLESS = ["--epochs", "100000"]
 def own_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("a b c d a c\n" * 100)
+    yield
+    while started:
+        started.pop().kill()
+
+
+started: list[subprocess.Popen] = []
 
 
 def program(*arguments: str, streams: str = "", **pipes) -> subprocess.Popen:
     """`embedder`, with its streams redirected as a shell does."""
     command = [sys.executable, "-m", "embedder.cli.main", *arguments]
     shell = ["sh", "-c", f'exec "$@" {streams}', "sh"]
-    return subprocess.Popen([*shell, *command], text=True, **pipes)
+    started.append(subprocess.Popen([*shell, *command], text=True, **pipes))
+    return started[-1]
 
 
 def wait_for_epochs(process: subprocess.Popen, num: int = 3) -> None:
@@ -47,7 +55,7 @@ def wait_for_epochs(process: subprocess.Popen, num: int = 3) -> None:
 )
 def test_training_does_not_need_its_log(streams, said):
     process = program(*TRAIN, "--epochs", "3", streams=streams, stdout=subprocess.PIPE)
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 0
     assert out.startswith(said)
     metrics = Path("run/metrics.jsonl").read_text().splitlines()
@@ -65,10 +73,10 @@ def test_a_log_without_a_reader_and_a_closed_terminal_stop_the_run(number):
     wait_for_epochs(process)
     if number == signal.SIGPIPE:
         process.stdout.close()
-        process.wait(timeout=60)
+        process.wait(timeout=SECONDS)
     else:
         process.send_signal(number)
-        *_, last = process.communicate(timeout=60)[0].splitlines()
+        *_, last = process.communicate(timeout=SECONDS)[0].splitlines()
         assert last.startswith("embedder: Stopped after ")
     assert process.returncode == 128 + number
     assert [*Path("run/checkpoints").iterdir()]
@@ -82,7 +90,7 @@ def test_answers_that_cannot_be_written_are_an_error():
     command = ["neighbors", "run", "a"]
     for streams, code in ((">/dev/full", 3), (">&-", 3), (">/dev/null 2>&-", 0)):
         process = program(*command, streams=streams, stderr=subprocess.PIPE)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=SECONDS)
         assert process.returncode == code
         assert errors.startswith("embedder: standard output: " if code else "")
         assert len(errors.splitlines()) == bool(code)

@@ -27,7 +27,7 @@ from embedder.disk.workdir import Workdir
 from embedder.report.chart import text_chart
 from embedder.report.watch import probes as watch_probes
 from embedder.training.checkpoints import Checkpoints
-from tests.commands import run_python
+from tests.commands import SECONDS, run_python
 
 FAST = "--loader memory --vector-size 8 --min-count 1 --sample 0 --block 32 "
 FAST += "--blocks-per-update 2"
@@ -464,9 +464,9 @@ def test_any_curve_fills_its_columns_and_no_more(points, width, height, dots):
 # --- on a terminal
 
 
-def read_until(master: int, text: bytes, seconds: float = 60) -> bytes:
+def read_until(master: int, text: bytes) -> bytes:
     """What a terminal has shown when `text` was in it, or when it was closed."""
-    data, end = b"", time.monotonic() + seconds
+    data, end = b"", time.monotonic() + SECONDS
     while text not in data:
         assert time.monotonic() < end, data
         if not select.select([master], [], [], 1)[0]:
@@ -495,7 +495,7 @@ def test_a_low_window_shows_fewer_curves_and_names_the_others(
     monkeypatch.chdir(runs)
     process, master = watching("features", LINES=str(height))
     text = read_until(master, b"\x1b[?25h").decode()
-    process.communicate(timeout=30)
+    process.communicate(timeout=SECONDS)
     os.close(master)
     last = re.sub(r"\x1b\[[0-9;?]*[a-z]", "", text.rpartition("\x1b[2K")[2])
     assert last.strip().count("\n") < height
@@ -514,7 +514,7 @@ def test_a_signal_ends_it_with_one_line_and_the_cursor(number):
     process.send_signal(number)
     rest = read_until(master, b"\x1b[?25h")
     assert b"\x1b[?25h" in rest  # the cursor is shown again
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=SECONDS)
     os.close(master)
     assert process.returncode == 128 + number
     assert errors.decode() == "embedder: Interrupted.\n"
@@ -543,7 +543,7 @@ def test_it_follows_a_run_from_before_its_start_to_its_end(runs):
     assert "Unfinished: " in after.stdout and f"Process {other.pid} has" in after.stdout
     assert run_python(*command[1:], "--workdir", "run").returncode == 0
     data += read_until(master, b"Neighbours at the end")
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=SECONDS)
     os.close(master)
     assert (process.returncode, errors) == (0, b"")
     assert b"Finished: 5 epochs" in data

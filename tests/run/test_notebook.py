@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from tests.commands import SECONDS
+
 pytestmark = pytest.mark.slow
 CODE = """
 from embedder import EmbeddingTrainer
@@ -36,7 +38,7 @@ def test_a_notebook_has_a_bar_in_a_widget_and_the_report(kernel, tmp_path):
     client.NotebookClient(
         book,
         kernel_name=kernel,
-        timeout=300,
+        timeout=SECONDS,
         resources={"metadata": {"path": tmp_path}},
     ).execute()
     outputs = book.cells[0].outputs

@@ -12,6 +12,7 @@ from embedder.base.stages import report_stage, showing_stages
 from embedder.run import progress
 from embedder.run.progress import display, summary
 from embedder.training.epochs import Status
+from tests.commands import wait_until
 
 TEXT = [[f"w{(i * j) % 23}" for j in range(40)] for i in range(60)]
 
@@ -71,13 +72,11 @@ def test_stages_are_shown_until_training_begins_and_below_the_bar():
     console = terminal(80)
     with display(console) as show:
         report_stage("reading a\x1b[31m.txt: 3,000 tokens")
-        time.sleep(0.3)
+        wait_until(lambda: "reading a\\x1b[31m.txt: 3,000 tokens" in shown_on(console))
         show(status(0.5))
         report_stage("writing the results")
-        time.sleep(0.3)
+        wait_until(lambda: "writing the results" in shown_on(console))
     text = shown_on(console)
-    assert "reading a\\x1b[31m.txt: 3,000 tokens" in text
-    assert "writing the results" in text
     end = text[text.rindex("epoch 1/2") :]
     assert "writing" not in end and "loss 2.5000" in end
 
@@ -90,8 +89,8 @@ def test_the_bar_appears_after_the_delay_with_what_was_told_before():
     assert shown_on(console) == ""
     with display(console, after=0.05) as show:
         show(status(0.5))
-        time.sleep(0.5)
-    assert "epoch 1/2" in shown_on(console) and "50 %" in shown_on(console)
+        wait_until(lambda: "50 %" in shown_on(console))
+    assert "epoch 1/2" in shown_on(console)
 
 
 def test_the_bar_has_a_stage_after_the_last_call():
@@ -174,12 +173,12 @@ def test_the_log_has_lines_within_long_epochs(caplog, monkeypatch):
 def test_work_is_shown_once_it_takes_time(monkeypatch):
     console = terminal(80)
     monkeypatch.setattr(progress, "Console", lambda file: console)
-    monkeypatch.setattr(progress, "WORK_AFTER", 0.1)
+    monkeypatch.setattr(progress, "WORK_AFTER", 1000)
     with progress.working():
         report_stage("at once")
     assert shown_on(console) == ""
+    monkeypatch.setattr(progress, "WORK_AFTER", 0.01)
     with progress.working():
         report_stage("neighbours: 1 of 3 queries")
-        time.sleep(0.4)
-    assert "neighbours: 1 of 3 queries" in shown_on(console)
+        wait_until(lambda: "neighbours: 1 of 3 queries" in shown_on(console))
     assert shown_on(console).endswith("\x1b[2K")  # nothing stays

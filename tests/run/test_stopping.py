@@ -12,6 +12,7 @@ import pytest
 
 from embedder.run.progress import starting
 from embedder.run.stopping import Stop, Stopped
+from tests.commands import SECONDS
 
 SIGNALS = [
     signal.SIGINT,
@@ -121,8 +122,7 @@ def test_a_signal_that_is_awaited_is_kept_and_one_that_is_ignored_stays_so():
     finally:
         signal.signal(signal.SIGHUP, before)
     assert stop.number == signal.SIGTERM
-    thread.join(5)
-    assert not thread.is_alive()
+    thread.join()
     assert signal.set_wakeup_fd(-1) == -1
 
 
@@ -176,5 +176,5 @@ with showing_stages(lambda text: print(text, flush=True)), Stop().listening():
         assert line == "stopping; Ctrl-C again ends at once\n"
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
-        assert process.communicate(timeout=10) == ("", "")
+        assert process.communicate(timeout=SECONDS) == ("", "")
     assert process.returncode == 128 + signal.SIGINT

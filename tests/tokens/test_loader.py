@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import threading
 
 import jax
 import numpy as np
@@ -24,6 +23,7 @@ from embedder.tokens.loader import (
     epoch_chunks,
     loss_interval,
 )
+from tests.commands import no_new_threads
 
 SHAPE = BlockShape(window=3, block=8, tile=4, noise=5, blocks_per_update=2)
 
@@ -114,11 +114,10 @@ def test_error_of_a_worker_comes_to_the_caller(capfd, name, source):
 
 @pytest.mark.row("F24")
 def test_memory_loader_leaves_no_threads(source):
-    before = threading.active_count()
-    epoch = epoch_chunks("memory", source, 0, size=16, workers=3)
-    next(epoch)
-    epoch.close()
-    assert threading.active_count() == before
+    with no_new_threads():
+        epoch = epoch_chunks("memory", source, 0, size=16, workers=3)
+        next(epoch)
+        epoch.close()
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,10 @@
-import threading
-
 import jax
 import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
 from embedder.training.device_loader import DeviceLoader
+from tests.commands import no_new_threads
 
 MESH = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "tables"))
 SPECS = {"ids": PartitionSpec(None, "data"), "rate": PartitionSpec()}
@@ -48,12 +47,11 @@ def test_float64_stays_float64():
 
 @pytest.mark.parametrize("failing", [0, 3])
 def test_an_error_of_a_reader_is_raised_unchanged(failing):
-    before = threading.active_count()
     batches = [batch(i, Broken if i == failing else Arrays) for i in range(6)]
-    loader = DeviceLoader(batches, MESH, SPECS)
-    for _ in range(failing):
-        next(loader)
-    with pytest.raises(OSError, match="the disk is gone") as error:
-        next(loader)
+    with no_new_threads():
+        loader = DeviceLoader(batches, MESH, SPECS)
+        for _ in range(failing):
+            next(loader)
+        with pytest.raises(OSError, match="the disk is gone") as error:
+            next(loader)
     assert error.value.filename == "corpus.txt"
-    assert threading.active_count() == before

@@ -14,6 +14,7 @@ import pytest
 
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
+from tests.commands import SECONDS
 
 KEYS = [
     *("the", "naïve", "猫", "a\tb", "a\nb", "a\r\nb", "\\", "\\N", "\\.", "\\t", "'"),
@@ -44,7 +45,7 @@ class Server:
             capture_output=True,
             cwd=self.folder,
             env={"LC_ALL": "C.UTF-8", "PATH": os.environ["PATH"]},
-            timeout=120,
+            timeout=SECONDS,
             **user,
         )
         printed = done.stdout.decode(), done.stderr.decode()
