@@ -7,6 +7,7 @@ too large to carry (polars, TensorFlow, Numba); a corpus of ids; images; sets of
 
 import argparse
 import json
+import pickle
 import shutil
 import subprocess
 import sys
@@ -25,7 +26,7 @@ LARGE = "numba", "llvmlite", "polars", "polars-runtime-32"
 """Packages that are left out: numba is used if the machine has it."""
 LIMIT = 45 * 2**20  # bytes of the folder
 IMAGES = 10_000
-WORD_SETS = "wordsim353.tsv", "simlex999.tsv", "questions-words.txt"
+WORD_SETS = "wordsim353", "simlex999"
 STAND_IN = '''
 """Stands for polars, which the kit leaves out: it can only be imported."""
 
@@ -37,8 +38,8 @@ class _Names(type):
         return cls
 
 
-class Absent(metaclass=_Names):
-    """Any name of polars."""
+class Absent(Exception, metaclass=_Names):
+    """Any name of polars, errors among them."""
 
     def __init__(self, *arguments, **options):
         raise ImportError("polars is not in this kit.")
@@ -102,10 +103,12 @@ def pip(*arguments: str) -> None:
 
 
 def write_data(to: Path, *, is_tiny: bool) -> None:
-    """Writes the corpus as ids, images with their classes, and sets of words."""
+    """Writes the corpus as ids, images with their classes, and sets of words as rows of
+    its vocabulary: tables are read by polars."""
     from embedder.config import Config
     from embedder.data.encode import encode
     from embedder.data.examples.array_files import read_idx
+    from embedder.metrics.words import AnalogyQuestions, ScoredPairs
     from embedder.tokens.task import open_corpus
 
     data = data_folder()
@@ -121,8 +124,10 @@ def write_data(to: Path, *, is_tiny: bool) -> None:
         features=read_idx(images / "t10k-images-idx3-ubyte.gz")[:num],
         labels=read_idx(images / "t10k-labels-idx1-ubyte.gz")[:num].astype(np.int32),
     )
-    for name in WORD_SETS:
-        shutil.copy(data / "word-eval" / name, to / name)
+    tokens, sets = encoded.vocabulary.tokens, data / "word-eval"
+    asked = {name: ScoredPairs(sets / f"{name}.tsv", tokens) for name in WORD_SETS}
+    questions = AnalogyQuestions(sets / "questions-words.txt", tokens)
+    (to / "words.pickle").write_bytes(pickle.dumps((asked, questions)))
 
 
 def main(arguments: list[str]) -> None:

@@ -11,6 +11,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import pickle
 import shutil
 import signal
 import statistics
@@ -188,14 +189,13 @@ def words(kit: Kit, size: int) -> Iterator[Result]:
 
 
 def _scores(vectors, kit: Kit) -> Result:
-    from embedder.metrics.words import evaluate_analogies, evaluate_pairs
+    """By the whole vocabulary of the corpus, whose rows the kit has the words of."""
+    from embedder.metrics.words import analogies_result
 
-    found = {
-        name: evaluate_pairs(vectors, kit.folder / f"{name}.tsv").spearman
-        for name in ("wordsim353", "simlex999")
-    }
-    questions = kit.folder / "questions-words.txt"
-    return found | {"analogies": evaluate_analogies(vectors, questions).total.accuracy}
+    pairs, questions = pickle.loads((kit.folder / "words.pickle").read_bytes())
+    found = {name: each.score(vectors.matrix).spearman for name, each in pairs.items()}
+    answers = analogies_result(questions.answers(vectors.unit))
+    return found | {"analogies": answers.total.accuracy}
 
 
 def bits(kit: Kit) -> Iterator[Result]:

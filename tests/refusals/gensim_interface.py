@@ -92,7 +92,7 @@ fit(but(built(), window=0))
 fit(but(built(), syn1neg=np.zeros((7, 4), "f4")))
     RuntimeError: `wv` has 5 keys and `syn1neg` 7 rows: add words by
     build_vocab(update=True), which makes rows for both.
-FastText([["a", "b", "c"]] * 5, max_final_vocab=2, min_count=1)
+FastText([["a", "b", "c"]] * 5, max_final_vocab=2, min_count=1, bucket=9)
     RuntimeError: you must first build vocabulary before training the model
 fit(locked(built(FastText)))
     NotImplementedError: `vectors_vocab_lockf` must be 1: rows of n-grams cannot be
