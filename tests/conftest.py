@@ -1,7 +1,6 @@
 """Settings and fixtures of all tests."""
 
 import collections
-import ctypes
 import gc
 import os
 import re
@@ -17,6 +16,7 @@ import pytest
 from embedder.cli.main import main
 from embedder.data.tfdata import has_tensorflow
 from embedder.training import compilation, epochs
+from tests.memory import forget_programs
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 jax.config.update("jax_numpy_dtype_promotion", "standard")
@@ -83,28 +83,11 @@ def first_program():
     jax.jit(lambda: 0)()
 
 
-LEAST = pytest.StashKey[float]()  # MiB that were left when programs were forgotten
-
-
-def resident() -> float:
-    """MiB of memory that this process has; 0 where the system does not tell."""
-    statm = Path("/proc/self/statm")
-    if not statm.exists():
-        return 0
-    return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
-
-
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_teardown(item):
+def pytest_runtest_teardown():
     """Programs of former tests are forgotten when they take much memory."""
     yield
-    if resident() > item.session.stash.setdefault(LEAST, 1000) + 250:
-        jax.clear_caches()
-        gc.collect()
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
-        if trim is not None:
-            trim(0)
-        item.session.stash[LEAST] = resident()
+    forget_programs()
 
 
 @pytest.fixture(scope="module")

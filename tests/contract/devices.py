@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.commands import SECONDS
+from tests.memory import forget_programs
 
 
 class TwoDevices(contextlib.AbstractContextManager["TwoDevices"]):
@@ -47,6 +48,7 @@ def serve() -> None:
         with contextlib.redirect_stdout(output), contextlib.redirect_stderr(errors):
             code = main(arguments)
         print(json.dumps([code, errors.getvalue()]), flush=True)
+        forget_programs()
 
 
 if __name__ == "__main__":

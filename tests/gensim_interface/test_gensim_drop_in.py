@@ -135,10 +135,14 @@ def test_a_process_without_embedder_says_so(tmp_path):
     )
 
 
-@pytest.mark.parametrize("kind", ["Word2Vec", "FastText"])
-def test_a_model_that_gensim_pickled_trains_and_is_saved(swapped, tmp_path, kind):
+@pytest.mark.parametrize(
+    ("kind", "sizes"), [("Word2Vec", {}), ("FastText", {"bucket": 100})]
+)
+def test_a_model_that_gensim_pickled_trains_and_is_saved(
+    swapped, tmp_path, kind, sizes
+):
     lines = [["a", "b", "c", "d"]] * 9
-    sizes = {"min_count": 1, "vector_size": 4, "epochs": 1}
+    sizes = {"min_count": 1, "vector_size": 4, "epochs": 1, **sizes}
     with swapping.own_classes() as own:
         theirs = getattr(own.models, kind)(lines, **sizes)
         pickled = pickle.dumps(theirs)
