@@ -101,6 +101,14 @@ def quick_compilation():
     jax.clear_caches()
 
 
+@pytest.fixture
+def sighup():
+    """SIGHUP ends processes, also those of tests under nohup."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """Real data sets, where the variable EMBEDDER_DATA says they are."""

@@ -3,6 +3,7 @@
 import importlib.util
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -130,3 +131,14 @@ def test_each_folder_of_tests_is_in_a_part():
     files = {word for line in listed.splitlines() for word in line.split()[1:]}
     folders = {f"tests/{x.parent.name}" for x in ROOT.glob("tests/*/test_*.py")}
     assert folders - files <= {"tests/disk", "tests/refusals"}  # none of them is slow
+
+
+def test_each_planted_fault_has_its_place_and_its_tests():
+    faults = tomllib.loads((ROOT / "tests/mutations/faults.toml").read_text())["fault"]
+    for fault in faults:
+        assert (ROOT / fault["file"]).read_text().count(fault["text"]) == 1, fault
+        assert fault["text"] != fault["instead"], fault
+        for test in fault["tests"]:
+            path, *names = test.split("::")
+            name = names[-1].partition("[")[0] if names else "def test_"
+            assert name in (ROOT / path).read_text(), fault

@@ -66,7 +66,7 @@ def test_training_does_not_need_its_log(streams, said):
 @pytest.mark.slow
 @pytest.mark.row("F26", "F27")
 @pytest.mark.parametrize("number", [signal.SIGPIPE, signal.SIGHUP])
-def test_a_log_without_a_reader_and_a_closed_terminal_stop_the_run(number):
+def test_a_log_without_a_reader_and_a_closed_terminal_stop_the_run(sighup, number):
     """What it has trained is saved."""
     process = program(*TRAIN, *ENDLESS, streams="2>&1", stdout=subprocess.PIPE)
     process.stdout.readline()

@@ -14,19 +14,12 @@ from embedder.run.progress import starting
 from embedder.run.stopping import Stop, Stopped
 from tests.commands import SECONDS
 
+pytestmark = pytest.mark.usefixtures("sighup")
 SIGNALS = [
     signal.SIGINT,
     signal.SIGTERM,
     pytest.param(signal.SIGHUP, marks=pytest.mark.row("F27")),
 ]
-
-
-@pytest.fixture(autouse=True)
-def sighup():
-    """SIGHUP ends processes, also those of tests under nohup."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.mark.parametrize("number", SIGNALS)
