@@ -115,16 +115,16 @@ LANDING = [
 ROOMS = {
     "bench": ("bench",),
     "contract": ("embedder",),
-    "encoders": ("embedder/training",),
-    "faults": ("embedder/disk", "embedder/run", "embedder/training"),
+    "encoders": ("embedder/engine",),
+    "faults": ("embedder/disk", "embedder/run", "embedder/engine"),
     "gensim_interface": ("embedder/gensim", "embedder/api"),
     "graphs": ("embedder/data",),
     "inputs": ("embedder/data", "embedder/disk", "embedder/vectors", "legacy"),
     "migration": ("migration", "legacy"),
     "lookup": ("embedder/cli", "embedder/vectors"),
-    "parallel": ("embedder/training",),
-    "parity": ("embedder/encoders", "embedder/tokens", "embedder/training", "legacy"),
-    "tokens": ("embedder/training",),
+    "parallel": ("embedder/engine",),
+    "parity": ("embedder/encoders", "embedder/tokens", "embedder/engine", "legacy"),
+    "tokens": ("embedder/engine",),
 }
 OTHERS = ("README.md", "docs", "embedder/api", "embedder/base", "embedder/config")
 
@@ -203,7 +203,7 @@ NIGHTLY = [
     Part(
         "mpi",
         lambda: ["python -m pytest -m 'slow or not slow' -k mpirun tests/parallel"],
-        ("embedder/training", "tests/parallel"),
+        ("embedder/engine", "tests/parallel"),
         programs=("openmpi-bin:mpirun",),
     ),
     Part(

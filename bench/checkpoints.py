@@ -31,8 +31,8 @@ from embedder.run.stopping import Stop
 from embedder.tokens.plan import TrainingInputs, TrainingPlan, plan
 from embedder.tokens.task import open_corpus
 from embedder.tokens.trainer import TokensTrainer
-from embedder.training.checkpoints import Checkpoints, arrays_of
-from embedder.training.epochs import Progress, Status, run_epochs
+from embedder.engine.checkpoints import Checkpoints, arrays_of
+from embedder.engine.epochs import Progress, Status, run_epochs
 
 _EPOCHS = 10_000  # more than are ever run
 _ROWS = 1_000_000  # of the large tables

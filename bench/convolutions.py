@@ -122,7 +122,7 @@ def _arrays(shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
 def _compiled(form: Callable, stride: int, arrays) -> Form:
     import jax
 
-    from embedder.training.compilation import convolution_options
+    from embedder.engine.compilation import convolution_options
 
     x, kernel = arrays
 

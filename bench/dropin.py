@@ -24,7 +24,7 @@ class Listener(logging.Handler):
     def emit(self, record):
         if "to compile" in record.msg:
             Listener.seconds = record.args[0]
-logger = logging.getLogger("embedder.training.epochs")
+logger = logging.getLogger("embedder.engine.epochs")
 logger.addHandler(Listener())
 logger.setLevel(logging.DEBUG)
 start = time.perf_counter()

@@ -25,7 +25,7 @@ from jax.sharding import PartitionSpec as P
 
 from bench.processes import run_on_devices
 from bench.results import Results, Table, write_results
-from embedder.training.device_loader import DeviceLoader, HostBatch, Index
+from embedder.engine.device_loader import DeviceLoader, HostBatch, Index
 
 _BATCHES = 24
 _WAYS = ("naive", "loader", "naive, busy", "loader, busy")

@@ -83,7 +83,7 @@ def measure(num_devices: int, settings: dict[str, Any]) -> Iterator[dict[str, An
 
 
 def _layouts(num_devices: int) -> list:
-    from embedder.training.mesh_layout import MeshLayout
+    from embedder.engine.mesh_layout import MeshLayout
 
     found = [MeshLayout()] if num_devices == 1 else []
     for mode in ("sharded", "pmap"):

@@ -214,7 +214,7 @@ def _tables(replicas: int, text: Path) -> float:
     from embedder.tokens.plan import TrainingInputs, plan
     from embedder.tokens.task import open_corpus
     from embedder.tokens.trainer import TokensTrainer
-    from embedder.training.epochs import run_epochs
+    from embedder.engine.epochs import run_epochs
 
     options: dict[str, Any] = {"backend": "numba", "epochs": 1}
     if replicas == 1:

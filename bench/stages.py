@@ -24,7 +24,7 @@ from embedder.tokens.plan import TrainingInputs, TrainingPlan, plan
 from embedder.tokens.prepare import Batch
 from embedder.tokens.task import open_corpus
 from embedder.tokens.trainer import TokensTrainer
-from embedder.training.epochs import run_epochs
+from embedder.engine.epochs import run_epochs
 
 _CHUNKS = 8
 

@@ -34,7 +34,7 @@ PAGES = {
 }
 FURTHER = {
     "Names": "embedder.data.names",
-    "Status": "embedder.training.epochs",
+    "Status": "embedder.engine.epochs",
     "make_config": "embedder.config",
     "with_options": "embedder.config",
 }

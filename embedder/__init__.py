@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from embedder.data.phrases import find_phrases
     from embedder.metrics.compare import compare_spaces
     from embedder.metrics.words import evaluate_analogies, evaluate_pairs
-    from embedder.training.callbacks import every
+    from embedder.engine.callbacks import every
     from embedder.vectors.ensemble import Ensemble
     from embedder.vectors.ensemble_files import read_ensemble
     from embedder.vectors.export import write_vectors
@@ -66,7 +66,7 @@ _MODULES = {
     "compare_spaces": "embedder.metrics.compare",
     "evaluate_analogies": "embedder.metrics.words",
     "evaluate_pairs": "embedder.metrics.words",
-    "every": "embedder.training.callbacks",
+    "every": "embedder.engine.callbacks",
     "find_phrases": "embedder.data.phrases",
     "huffman_codes": "embedder.data.huffman",
     "ngram_buckets": "embedder.vectors.subwords",

@@ -15,7 +15,8 @@ import pytest
 
 from embedder.cli.main import main
 from embedder.data.tfdata import has_tensorflow
-from embedder.training import compilation, epochs
+from embedder.engine import compilation
+from embedder.engine import epochs
 from tests.memory import forget_programs
 
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embedder.metrics.heldout import mean_by_sequence, predictions
+from embedder.tokens.heldout import mean_by_sequence, predictions
 
 
 class LogLikelihood(NamedTuple):

@@ -7,8 +7,8 @@ import pytest
 
 from embedder.config import Config, resolve, with_options
 from embedder.tokens.memory import demand, device_bytes
-from embedder.training.devices import pick_layout
-from embedder.training.mesh_layout import MeshLayout
+from embedder.engine.devices import pick_layout
+from embedder.engine.mesh_layout import MeshLayout
 
 SHAPE = (1000, 100)
 

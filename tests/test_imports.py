@@ -44,4 +44,4 @@ def test_unknown_public_name_is_an_attribute_error():
 def test_the_function_train_keeps_its_name():
     """The room `embedder.train` has it, too."""
     code = "from embedder import EmbeddingTrainer, train; train.__kwdefaults__['grow']"
-    assert "embedder.training.epochs" in loaded_by(code)
+    assert "embedder.engine.epochs" in loaded_by(code)

@@ -63,7 +63,7 @@ sys.modules["msvcrt"] = types.SimpleNamespace(LK_NBLCK=2, locking=locking)
 """
 TRAIN = """
 from embedder.cli.main import _exit_code, main
-from embedder.training import epochs
+from embedder.engine import epochs
 
 def interrupt(self, place, *rest):
     if place.epoch == 1 and place.position:

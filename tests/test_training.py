@@ -13,8 +13,8 @@ from embedder.errors import InputError
 from embedder.tokens import cbow
 from embedder.tokens.compiled_step import pick_backend
 from embedder.tokens.loader import pick_loader
-from embedder.training import rules
-from embedder.training.mesh_layout import ONE_DEVICE, MeshLayout
+from embedder.engine import rules
+from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout
 from tests.commands import error_line, run_python
 
 LONG = 10_000_000

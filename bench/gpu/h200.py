@@ -154,13 +154,13 @@ def _lowered(case: dict[str, Any], num_updates: int, interval: int):
     from embedder.tokens.compiled_step import TABLE_AXES
     from embedder.tokens.subwords import SubwordSizes
     from embedder.tokens.train_step import state_shapes, updates_function
-    from embedder.training.mesh_layout import (
+    from embedder.engine.mesh_layout import (
         MeshLayout,
         batch_spec,
         map_batch,
         table_spec,
     )
-    from embedder.training.rules import row_rule
+    from embedder.engine.rules import row_rule
 
     layout, shape = (
         MeshLayout(*case["layout"]),
@@ -237,7 +237,7 @@ def model_of(case: dict[str, Any]):
     from embedder.tokens.compiled_step import tables
     from embedder.tokens.hierarchical import Objective
     from embedder.tokens.prepare import Model
-    from embedder.training.mesh_layout import MeshLayout
+    from embedder.engine.mesh_layout import MeshLayout
 
     layout, shape = (
         MeshLayout(*case["layout"]),
@@ -330,7 +330,7 @@ def lowered_spirals(case: dict[str, Any]):
         initial_state,
         make_encoder_program,
     )
-    from embedder.training.mesh_layout import MeshLayout
+    from embedder.engine.mesh_layout import MeshLayout
 
     size, updates, layers = case["examples"], case["updates"], tuple(case["layers"])
     settings = {"layers": layers, "batch_size": size, "loader": "memory"}
@@ -361,8 +361,8 @@ def lowered_replicas(case: dict[str, Any]):
     from embedder.config import Config, with_options
     from embedder.tokens.compiled_step import REPLICA_AXES, place
     from embedder.tokens.train_step import state_shapes
-    from embedder.training.mesh_layout import MeshLayout
-    from embedder.training.rules import row_rule
+    from embedder.engine.mesh_layout import MeshLayout
+    from embedder.engine.rules import row_rule
 
     rule = row_rule(case["optimizer"], case["cap"])
     shape = case["vocabulary"], case["vector_size"]
@@ -385,7 +385,7 @@ def _lowered_replicas(program, state, batch, axes, replicas: int):
     import numpy as np
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from embedder.training.mesh_layout import map_batch
+    from embedder.engine.mesh_layout import map_batch
 
     sharding = NamedSharding(mesh_of_h200((1, 1)), PartitionSpec())
 
@@ -429,8 +429,8 @@ def lowered_network(case: dict[str, Any]):
         Feeding,
         make_encoder_program,
     )
-    from embedder.training.mesh_layout import MeshLayout
-    from embedder.training.state import TrainState
+    from embedder.engine.mesh_layout import MeshLayout
+    from embedder.engine.state import TrainState
 
     settings = {"loader": "memory", "optimizer": "adam", "rate_schedule": "constant"}
     config = with_options(Config(), model="encoder", **settings, **case["settings"])

@@ -203,7 +203,7 @@ def bits(kit: Kit) -> Iterator[Result]:
     import jax
 
     from bench.gpu.updates import make_training
-    from embedder.training.epochs import run_epochs
+    from embedder.engine.epochs import run_epochs
 
     settings = {"vector_size": _SIZE, "blocks_per_update": 256, "epochs": 1}
     if kit.is_tiny:
@@ -445,7 +445,7 @@ def cpu(kit: Kit) -> Iterator[Result]:
     from embedder.config import Config, resolve, with_options
     from embedder.tokens.plan import TrainingPlan
     from embedder.tokens.trainer import TokensTrainer
-    from embedder.training.epochs import run_epochs
+    from embedder.engine.epochs import run_epochs
 
     encoded = kit.corpus(2_000_000)
     for threads in (1, 2, 4, 8, 16):
@@ -469,7 +469,7 @@ def profile(kit: Kit, to: Path | None = None) -> Iterator[Result]:
     import jax
 
     from bench.gpu.updates import make_training
-    from embedder.training.epochs import run_epochs
+    from embedder.engine.epochs import run_epochs
 
     settings = {"vector_size": _SIZE, "blocks_per_update": 256, "epochs": 1}
     if kit.is_tiny:

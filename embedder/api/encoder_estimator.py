@@ -44,8 +44,8 @@ from embedder.encoders.start import Start, read_start
 from embedder.encoders.train_step import model_of
 from embedder.encoders.trainer import EncoderTrainer
 from embedder.errors import InputError, InputTypeError
-from embedder.training.replicas import stack_states, unstack_states
-from embedder.training.rules import optimizer_by_name
+from embedder.engine.replicas import stack_states, unstack_states
+from embedder.engine.rules import optimizer_by_name
 
 if TYPE_CHECKING:
     from embedder.report.page import Report

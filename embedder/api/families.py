@@ -8,7 +8,7 @@ from typing import Any
 
 from embedder.config import Config
 from embedder.errors import InputError
-from embedder.training.task import PretrainedRun, Task
+from embedder.engine.task import PretrainedRun, Task
 
 
 def open_task(

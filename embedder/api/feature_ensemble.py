@@ -23,7 +23,7 @@ from embedder.encoders.outputs import load_model
 from embedder.encoders.predictor import Predictor
 from embedder.errors import InputError
 from embedder.metrics.uncertainty import EntropySplit
-from embedder.training.replicas import stack_states
+from embedder.engine.replicas import stack_states
 
 DTYPES: Any = [np.float64, np.float32, np.uint8]
 """Dtypes of features; others are cast to the first."""

@@ -17,9 +17,9 @@ from embedder.run.progress import (
     shows_bars,
     summary,
 )
-from embedder.training.callbacks import Callback, Callbacks, Every
-from embedder.training.epochs import Checkpoint, Evaluations, Status, run_epochs
-from embedder.training.trainer import Trainer
+from embedder.engine.callbacks import Callback, Callbacks, Every
+from embedder.engine.epochs import Checkpoint, Evaluations, Status, run_epochs
+from embedder.engine.trainer import Trainer
 
 CallbackArgument = Callback | Every | Iterable[Callback | Every]
 """One callback, or several."""

@@ -20,8 +20,8 @@ from embedder.tokens.row_lr_multipliers import RowLrMultipliers
 from embedder.tokens.subwords import TABLE
 from embedder.tokens.train_step import host_state
 from embedder.tokens.trainer import TokensTrainer
-from embedder.training.epochs import Metrics, Progress, Status, run_epochs
-from embedder.training.rules import row_rule
+from embedder.engine.epochs import Metrics, Progress, Status, run_epochs
+from embedder.engine.rules import row_rule
 
 
 class TrainingTables(NamedTuple):

@@ -69,10 +69,10 @@ from embedder.tokens.pretrained import given_start
 from embedder.tokens.subwords import TABLE
 from embedder.tokens.train_step import host_state
 from embedder.tokens.trainer import TokensTrainer
-from embedder.training.epochs import Status
-from embedder.training.replicas import unstack_states
-from embedder.training.rules import row_rule
-from embedder.training.state import TrainState
+from embedder.engine.epochs import Status
+from embedder.engine.replicas import unstack_states
+from embedder.engine.rules import row_rule
+from embedder.engine.state import TrainState
 from embedder.vectors.attributes import AttributeRows, Attributes
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.search import cosines, unit_rows

@@ -9,8 +9,8 @@ from embedder.report import projector_files, run_page
 from embedder.run.run_state import RestartOptions
 from embedder.run.stopping import Stop
 from embedder.run.train import Command, Result, run_training
-from embedder.training.epochs import Status
-from embedder.training.task import open_base
+from embedder.engine.epochs import Status
+from embedder.engine.task import open_base
 from embedder.vectors.vectors import Vectors
 
 

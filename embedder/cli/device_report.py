@@ -12,7 +12,7 @@ from embedder.config import Config, resolve
 from embedder.errors import InputError
 from embedder.tokens.memory import demand
 from embedder.tokens.train_step import TableParts
-from embedder.training.devices import (
+from embedder.engine.devices import (
     Demand,
     all_layouts,
     capacity,
@@ -20,7 +20,7 @@ from embedder.training.devices import (
     fits,
     pick_layout,
 )
-from embedder.training.mesh_layout import MeshLayout, mesh_of, table_spec
+from embedder.engine.mesh_layout import MeshLayout, mesh_of, table_spec
 
 
 def devices_report(config: Config, num_rows: int) -> str:

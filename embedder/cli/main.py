@@ -43,7 +43,7 @@ def program() -> NoReturn:
         sys.stdout.reconfigure(errors="backslashreplace")  # if it is not UTF-8
     code = main()
     if code == 0 and _is_of_several():
-        from embedder.training.hosts.joining import leave
+        from embedder.engine.hosts.joining import leave
 
         leave()
     LogStream(sys.stderr).flush()
@@ -140,7 +140,7 @@ def _is_of_several() -> bool:
 
 def _fault_of_several(error: RuntimeError) -> str:
     """The message of a failed exchange between devices: most often a lost process."""
-    from embedder.training.hosts.joining import LOST
+    from embedder.engine.hosts.joining import LOST
 
     signs = "Gloo", "NCCL", "UNAVAILABLE", "DEADLINE_EXCEEDED", "coordination service"
     message = _message(error)

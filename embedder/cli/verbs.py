@@ -25,7 +25,7 @@ FEW = 200_000
 if TYPE_CHECKING:
     from embedder.encoders.new_examples import Embedded
     from embedder.run.stopping import Stop
-    from embedder.training.epochs import Status
+    from embedder.engine.epochs import Status
 
 
 def run_verb(verb: object) -> int:
@@ -95,9 +95,9 @@ def _train(args: arguments.Train) -> None:
             from embedder.api.train import train_run
             from embedder.run.run_state import RestartOptions
             from embedder.run.train import Command
-            from embedder.training.hosts.joining import join
-            from embedder.training.hosts.processes import is_first
-            from embedder.training.task import open_base
+            from embedder.engine.hosts.joining import join
+            from embedder.engine.hosts.processes import is_first
+            from embedder.engine.task import open_base
         join(args.peers)
         if args.dry_run:
             _preview(args, config)
@@ -176,7 +176,7 @@ def _sweep(args: arguments.Sweep) -> None:
 def _check_best(best: Path, workdir: Path) -> None:
     """Refuses, before hours of trials, a folder where no run can be written."""
     from embedder.disk.workdir import Workdir, check_free
-    from embedder.training.checkpoints import check_path
+    from embedder.engine.checkpoints import check_path
 
     check_path(best)
     check_free(Workdir(best), "`best`")
@@ -220,8 +220,8 @@ def _expected_loader(run: RunOptions) -> str:
 
 def _preview(args: arguments.Train, config: Config) -> None:
     from embedder.api.preview import preview
-    from embedder.training.hosts.processes import fail_together, is_first
-    from embedder.training.task import open_base
+    from embedder.engine.hosts.processes import fail_together, is_first
+    from embedder.engine.task import open_base
 
     with fail_together():
         if is_first():
@@ -231,8 +231,8 @@ def _preview(args: arguments.Train, config: Config) -> None:
 
 def _devices(args: arguments.Devices) -> None:
     from embedder.cli.device_report import devices_report
-    from embedder.training.hosts.joining import join
-    from embedder.training.hosts.processes import is_first
+    from embedder.engine.hosts.joining import join
+    from embedder.engine.hosts.processes import is_first
 
     join(args.peers)
     report = devices_report(settings(args), args.vocabulary)
@@ -245,7 +245,7 @@ def _shown_progress(
 ) -> AbstractContextManager[Callable[["Status"], None]]:
     """A function that shows the progress of a run, in the first process."""
     from embedder.run.progress import progress
-    from embedder.training.hosts.processes import is_first
+    from embedder.engine.hosts.processes import is_first
 
     if is_first():
         return progress(stop, details)

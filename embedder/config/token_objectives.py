@@ -74,9 +74,9 @@ ADAGRAD_ALPHA = 0.2
 """Learning rate of Adagrad at the start, for any corpus, ALGORITHM.md (53)."""
 
 OPTIMIZERS = {
-    "sgd": Optimizer("embedder.training.rules:capped_sgd", limits_pairs=True),
+    "sgd": Optimizer("embedder.engine.rules:capped_sgd", limits_pairs=True),
     "adagrad": Optimizer(
-        "embedder.training.rules:rowwise_adagrad",
+        "embedder.engine.rules:rowwise_adagrad",
         limits_pairs=False,
         alpha=ADAGRAD_ALPHA,
     ),

@@ -31,7 +31,7 @@ from embedder.disk.workdir import Workdir
 from embedder.encoders.networks.network import Model, Network
 from embedder.encoders.networks.registry import network_in
 from embedder.errors import InputError, InputNotFoundError
-from embedder.training.replicas import unstack_states
+from embedder.engine.replicas import unstack_states
 
 _FORMAT = b"embedder-encoder-model 1"
 _MEMBERS = {"format", "settings", "classes", "history", "shape", "kind", "columns"}

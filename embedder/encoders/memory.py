@@ -24,10 +24,10 @@ from embedder.encoders.train_step import (
     loss_sums,
     one_update,
 )
-from embedder.training.collectives import Collectives
-from embedder.training.devices import capacity
-from embedder.training.memory import peak_bytes
-from embedder.training.state import TrainState
+from embedder.engine.collectives import Collectives
+from embedder.engine.devices import capacity
+from embedder.engine.memory import peak_bytes
+from embedder.engine.state import TrainState
 
 _AUTO, _MEMORY = 4, 2  # features take at most one part in so many of a device's memory
 _log = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from embedder.config.encoder_options import OBJECTIVES, EncoderOptions, parse_ar
 from embedder.encoders.networks.encoder import Outputs
 from embedder.encoders.networks.network import unit
 from embedder.errors import InputError
-from embedder.training.collectives import Collectives
+from embedder.engine.collectives import Collectives
 
 
 class Targets(NamedTuple):

@@ -48,10 +48,10 @@ from embedder.encoders.train_step import (
     make_encoder_program,
 )
 from embedder.errors import InputError
-from embedder.training.compilation import avoid_slow_scatters
-from embedder.training.devices import Demand, capacity, pick_layout
-from embedder.training.feed import local_blocks
-from embedder.training.mesh_layout import MeshLayout
+from embedder.engine.compilation import avoid_slow_scatters
+from embedder.engine.devices import Demand, capacity, pick_layout
+from embedder.engine.feed import local_blocks
+from embedder.engine.mesh_layout import MeshLayout
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from embedder.metrics.uncertainty import (
     log_likelihood,
     split_entropy,
 )
-from embedder.training.replicas import stack_states
+from embedder.engine.replicas import stack_states
 from embedder.vectors.ensemble import nearest_orthogonal
 
 

@@ -29,10 +29,10 @@ from embedder.encoders.train_step import model_of
 from embedder.encoders.trainer import EncoderTrainer
 from embedder.errors import InputError
 from embedder.metrics.score_table import retrieval_table, write_scores
-from embedder.training.compilation import avoid_slow_scatters
-from embedder.training.epochs import Checkpoint
-from embedder.training.replicas import stack_states, unstack_states
-from embedder.training.state import TrainState
+from embedder.engine.compilation import avoid_slow_scatters
+from embedder.engine.epochs import Checkpoint
+from embedder.engine.replicas import stack_states, unstack_states
+from embedder.engine.state import TrainState
 from embedder.vectors.export import write_run_vectors
 from embedder.vectors.vectors import Vectors
 

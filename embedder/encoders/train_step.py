@@ -16,12 +16,12 @@ from embedder.encoders.networks.encoder import Encoder, Outputs, scaled
 from embedder.encoders.networks.network import Array, Model, Params, Pass
 from embedder.encoders.objectives import Objective, Softmax, Targets
 from embedder.encoders.optimizers import Optimizer
-from embedder.training.collectives import Collectives
-from embedder.training.compilation import convolution_options, enable_compilation_cache
-from embedder.training.compiled_step import CompiledStep, Placement, place_updates
-from embedder.training.mesh_layout import MeshLayout
-from embedder.training.replicas import vmap_updates
-from embedder.training.state import TrainState
+from embedder.engine.collectives import Collectives
+from embedder.engine.compilation import convolution_options, enable_compilation_cache
+from embedder.engine.compiled_step import CompiledStep, Placement, place_updates
+from embedder.engine.mesh_layout import MeshLayout
+from embedder.engine.replicas import vmap_updates
+from embedder.engine.state import TrainState
 
 Leaf = TypeVar("Leaf")
 

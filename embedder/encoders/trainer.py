@@ -18,14 +18,14 @@ from embedder.encoders.outputs import evaluate
 from embedder.encoders.plan import TrainingPlan
 from embedder.encoders.train_step import Batches, initial_state, model_of
 from embedder.metrics.scores import scores_on
-from embedder.training.compiled_step import PlacedState
-from embedder.training.devices import replicas_text
-from embedder.training.epochs import Metrics
-from embedder.training.feed import sharded_batches
-from embedder.training.loop import CallResult, run_calls
-from embedder.training.mesh_layout import mesh_of
-from embedder.training.replicas import stack_states
-from embedder.training.state import TrainState
+from embedder.engine.compiled_step import PlacedState
+from embedder.engine.devices import replicas_text
+from embedder.engine.epochs import Metrics
+from embedder.engine.feed import sharded_batches
+from embedder.engine.loop import CallResult, run_calls
+from embedder.engine.mesh_layout import mesh_of
+from embedder.engine.replicas import stack_states
+from embedder.engine.state import TrainState
 
 _SOME = 1024  # examples to measure the initial loss on
 

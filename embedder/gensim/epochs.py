@@ -75,7 +75,7 @@ class Totals(NamedTuple):
 @contextlib.contextmanager
 def _warning_once() -> Iterator[None]:
     """Within the body the trainer logs each warning once, not in each epoch."""
-    log = logging.getLogger("embedder.training.epochs")
+    log = logging.getLogger("embedder.engine.epochs")
     seen = set()
 
     def is_new(record: logging.LogRecord) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 
 from embedder.report.chart import Chart, area_chart
 from embedder.report.metrics import Metrics
-from embedder.training import stopwatch
+from embedder.engine import stopwatch
 
 _NAMES = {
     "compile": "compiling, the first call",

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from embedder.base.threads import available_cores
-from embedder.training.checkpoints import arrays_of
-from embedder.training.epochs import Checkpoint, Status
+from embedder.engine.checkpoints import arrays_of
+from embedder.engine.epochs import Checkpoint, Status
 
 if TYPE_CHECKING:
     from tensorboardX.record_writer import RecordWriter

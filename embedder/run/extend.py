@@ -17,9 +17,9 @@ from embedder.disk.workdir import Workdir
 from embedder.errors import InputError
 from embedder.run.facts import metrics_lines
 from embedder.run.saving import checkpoint_of
-from embedder.training.checkpoints import Checkpoints
-from embedder.training.epochs import Checkpoint, Progress
-from embedder.training.task import Task, Trainer
+from embedder.engine.checkpoints import Checkpoints
+from embedder.engine.epochs import Checkpoint, Progress
+from embedder.engine.task import Task, Trainer
 
 _log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from embedder.run.mirror_files import (
     to_json,
 )
 from embedder.run.run_state import RestartOptions, differences
-from embedder.training.checkpoints import Checkpoints
+from embedder.engine.checkpoints import Checkpoints
 
 _AGAIN = 60.0  # seconds after which a failed copy is tried again
 _log = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from embedder.base.terminal import SIGPIPE, LogStream, say_done, showing_log, sh
 from embedder.run.stopping import Stop, Stopped
 
 if TYPE_CHECKING:
-    from embedder.training.epochs import Status
-    from embedder.training.task import Trainer
+    from embedder.engine.epochs import Status
+    from embedder.engine.task import Trainer
 
 _log = logging.getLogger(__name__)
 WORK_AFTER = 1.0

@@ -35,7 +35,7 @@ from embedder.disk.run_record import (
 )
 from embedder.disk.workdir import Workdir
 from embedder.errors import InputError
-from embedder.training.hosts import processes
+from embedder.engine.hosts import processes
 
 _STARTS = {
     "grow": "`resume` of another run",

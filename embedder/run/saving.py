@@ -13,17 +13,17 @@ from embedder.config import different_options, from_toml, options_of
 from embedder.config.settings import Interval
 from embedder.disk.run_record import COLUMNS, KEPT_FILES
 from embedder.run.stopping import Stop, Stopped
-from embedder.training.checkpoints import (
+from embedder.engine.checkpoints import (
     CheckpointError,
     Checkpoints,
     StoredCheckpoint,
     arrays_of,
     tree_of,
 )
-from embedder.training.epochs import Checkpoint, Progress, Status
-from embedder.training.hosts import processes
-from embedder.training.hosts.joining import leave, watch
-from embedder.training.task import Trainer
+from embedder.engine.epochs import Checkpoint, Progress, Status
+from embedder.engine.hosts import processes
+from embedder.engine.hosts.joining import leave, watch
+from embedder.engine.task import Trainer
 
 _SAVE, _STOP, _FAIL = 1, 100, 1000  # the largest of all processes wins; _STOP + signal
 MEET_EVERY = 16  # calls of updates, of which about ten take a second

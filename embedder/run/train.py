@@ -21,11 +21,11 @@ from embedder.run.run_state import RestartOptions, RunState, decide
 from embedder.run.saving import reproducibility_facts
 from embedder.run.stopping import Stop, Stopped, write_ending
 from embedder.run.train_plan import Plan, train_plan
-from embedder.training.checkpoints import Checkpoints, check_path
-from embedder.training.epochs import Status
-from embedder.training.hosts import processes
-from embedder.training.memory import check_memory
-from embedder.training.task import PretrainedRun, Task
+from embedder.engine.checkpoints import Checkpoints, check_path
+from embedder.engine.epochs import Status
+from embedder.engine.hosts import processes
+from embedder.engine.memory import check_memory
+from embedder.engine.task import PretrainedRun, Task
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 

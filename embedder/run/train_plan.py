@@ -32,17 +32,17 @@ from embedder.run.saving import (
     start_or_broadcast,
 )
 from embedder.run.stopping import Stop
-from embedder.training.checkpoints import CheckpointError, Checkpoints
-from embedder.training.epochs import (
+from embedder.engine.checkpoints import CheckpointError, Checkpoints
+from embedder.engine.epochs import (
     Checkpoint,
     Evaluations,
     Progress,
     Status,
     run_epochs,
 )
-from embedder.training.hosts import processes
-from embedder.training.memory import memory_lines
-from embedder.training.task import AnyTraining, Task, Trainer
+from embedder.engine.hosts import processes
+from embedder.engine.memory import memory_lines
+from embedder.engine.task import AnyTraining, Task, Trainer
 from embedder.vectors.vectors import Vectors
 
 _DIVERGED = 10  # times the loss of the initial vectors: far above any useful loss

@@ -22,7 +22,7 @@ from embedder.errors import InputError, InputExistsError
 from embedder.metrics.scores import Score
 from embedder.sweep.options import SweepOptions
 from embedder.sweep.space import Space, is_grid
-from embedder.training.task import Task
+from embedder.engine.task import Task
 
 
 class SweepFolder:

@@ -19,12 +19,12 @@ from embedder.encoders.outputs import evaluate
 from embedder.encoders.train_step import model_of
 from embedder.encoders.trainer import EncoderTrainer
 from embedder.errors import InputError, check_installed
-from embedder.metrics.eval_sets import eval_set
+from embedder.tokens.eval_sets import eval_set
 from embedder.metrics.scores import Data, Score, score_of
 from embedder.sweep.search import brackets
 from embedder.sweep.space import Choices, Space, grid, is_grid, with_settings
-from embedder.training.memory import memory_lines
-from embedder.training.state import TrainState
+from embedder.engine.memory import memory_lines
+from embedder.engine.state import TrainState
 
 _MOST_GROUPS = 64  # whose memory is checked before any trial is trained
 

@@ -47,7 +47,7 @@ from embedder.sweep.trials import (
     table,
     write_results,
 )
-from embedder.training.checkpoints import (
+from embedder.engine.checkpoints import (
     CheckpointError,
     Checkpoints,
     StoredCheckpoint,
@@ -55,17 +55,17 @@ from embedder.training.checkpoints import (
     check_path,
     tree_of,
 )
-from embedder.training.epochs import (
+from embedder.engine.epochs import (
     Checkpoint,
     Progress,
     Status,
     is_finite,
     run_epochs,
 )
-from embedder.training.memory import check_memory
-from embedder.training.replicas import stack_states, unstack_states
-from embedder.training.state import TrainState
-from embedder.training.task import Task
+from embedder.engine.memory import check_memory
+from embedder.engine.replicas import stack_states, unstack_states
+from embedder.engine.state import TrainState
+from embedder.engine.task import Task
 
 _log = logging.getLogger(__name__)
 

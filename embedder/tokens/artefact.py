@@ -45,8 +45,8 @@ from embedder.tokens.train_step import (
     row_state_names,
     state_shapes,
 )
-from embedder.training.rules import RowRule, row_rule
-from embedder.training.state import TrainState
+from embedder.engine.rules import RowRule, row_rule
+from embedder.engine.state import TrainState
 from embedder.vectors.attributes import AttributeRows, Attributes
 from embedder.vectors.fasttext_bin import training_settings
 from embedder.vectors.subwords import Ngrams, subwords_of

@@ -1,6 +1,6 @@
 """The compiled updates of a run: by which compiler, and on which devices.
 
-Arrays of tables are sharded and padded as `embedder.training.compiled_step` has it.
+Arrays of tables are sharded and padded as `embedder.engine.compiled_step` has it.
 """
 
 import functools
@@ -30,12 +30,12 @@ from embedder.tokens.row_lr_multipliers import (
 )
 from embedder.tokens.subwords import TABLE, empty_index, subword_program
 from embedder.tokens.train_step import TableParts, host_state, updates_function
-from embedder.training.compilation import enable_compilation_cache
-from embedder.training.compiled_step import CompiledStep, Placement, place_updates
-from embedder.training.mesh_layout import ONE_DEVICE, MeshLayout, map_batch
-from embedder.training.replicas import on_threads, vmap_updates
-from embedder.training.rules import RowRule, row_rule
-from embedder.training.state import TrainState
+from embedder.engine.compilation import enable_compilation_cache
+from embedder.engine.compiled_step import CompiledStep, Placement, place_updates
+from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout, map_batch
+from embedder.engine.replicas import on_threads, vmap_updates
+from embedder.engine.rules import RowRule, row_rule
+from embedder.engine.state import TrainState
 
 _LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
 _WHOLE = 5  # words that one with a whole session as its context counts for

@@ -20,7 +20,7 @@ from embedder.data.tfdata import (
     import_tensorflow,
     quiet_options,
 )
-from embedder.training.mesh_layout import MeshLayout, map_batch
+from embedder.engine.mesh_layout import MeshLayout, map_batch
 
 _CHUNK_TOKENS = 2**16  # an element costs Python about 80 us
 _MULTIPLE = 16  # updates in a chunk are a multiple of this: see `loss_interval`

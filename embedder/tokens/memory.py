@@ -17,9 +17,9 @@ from embedder.tokens.objective import num_positions
 from embedder.tokens.prepare import UPDATES_AT_ONCE
 from embedder.tokens.subwords import SUBWORDS_AT_ONCE
 from embedder.tokens.train_step import TableParts, state_shapes
-from embedder.training.devices import Demand, check_fits
-from embedder.training.mesh_layout import MeshLayout
-from embedder.training.rules import row_rule
+from embedder.engine.devices import Demand, check_fits
+from embedder.engine.mesh_layout import MeshLayout
+from embedder.engine.rules import row_rule
 
 _ROW_COPIES = 6  # arrays as large as the rows of an update that XLA keeps at once
 _BUILDING = "building graph"

@@ -54,7 +54,7 @@ from embedder.tokens.memory import demand
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers, product
 from embedder.tokens.subwords import SubwordTable, ngram_rule, subword_table
 from embedder.tokens.train_step import TableParts
-from embedder.training.devices import Demand
+from embedder.engine.devices import Demand
 from embedder.vectors.attributes import Attributes
 
 

@@ -18,7 +18,7 @@ from embedder.config.token_options import TokensOptions
 from embedder.data.blocks import Blocks
 from embedder.tokens.hierarchical import Objective
 from embedder.tokens.objective import Pairs, Rows, pairs_of
-from embedder.training.collectives import Collectives
+from embedder.engine.collectives import Collectives
 
 
 class Batch(NamedTuple):

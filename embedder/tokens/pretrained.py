@@ -47,7 +47,7 @@ from embedder.tokens.initialization import (
     PretrainedVectors,
     common_ids,
 )
-from embedder.training.checkpoints import Checkpoints, tree_of
+from embedder.engine.checkpoints import Checkpoints, tree_of
 from embedder.vectors.export import endings, read_vectors
 from embedder.vectors.key_rows import KeyErrors
 from embedder.vectors.vectors import Vectors

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from embedder.tokens.prepare import Distinct, Prepared
-from embedder.training.collectives import Collectives
-from embedder.training.compiled_step import CompiledStep
-from embedder.training.rules import rows_at
-from embedder.training.state import TrainState
+from embedder.engine.collectives import Collectives
+from embedder.engine.compiled_step import CompiledStep
+from embedder.engine.rules import rows_at
+from embedder.engine.state import TrainState
 
 AnyProgram = TypeVar("AnyProgram", bound=CompiledStep)
 

@@ -25,9 +25,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from embedder.config.token_options import TokensOptions
-from embedder.training.compiled_step import CompiledStep
-from embedder.training.rules import ASCENDING
-from embedder.training.state import TrainState
+from embedder.engine.compiled_step import CompiledStep
+from embedder.engine.rules import ASCENDING
+from embedder.engine.state import TrainState
 from embedder.vectors.attributes import Attributes, rows_with_attributes
 from embedder.vectors.subwords import (
     NgramRule,

@@ -49,10 +49,10 @@ from embedder.tokens.pretrained import (
     write_start,
 )
 from embedder.tokens.trainer import TokensTrainer
-from embedder.training.compilation import avoid_slow_scatters
-from embedder.training.epochs import Checkpoint
-from embedder.training.state import TrainState
-from embedder.training.task import PretrainedRun
+from embedder.engine.compilation import avoid_slow_scatters
+from embedder.engine.epochs import Checkpoint
+from embedder.engine.state import TrainState
+from embedder.engine.task import PretrainedRun
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.ensemble_files import write_ensemble
 from embedder.vectors.export import write_run_vectors, write_vectors
@@ -65,7 +65,7 @@ _log = logging.getLogger(__name__)
 class TokensTask:
     """Trains tables over a text or a graph, from initial tables or those of a `base`.
 
-    It implements `embedder.training.task.Task`.
+    It implements `embedder.engine.task.Task`.
 
     Raises:
       OSError, InputError: there is no text at `source`, or no model at `base`.

@@ -43,15 +43,15 @@ from embedder.tokens.subwords import (
     set_words,
     step_subwords,
 )
-from embedder.training.rules import RowRule, plus_rows
-from embedder.training.state import TrainState
+from embedder.engine.rules import RowRule, plus_rows
+from embedder.engine.state import TrainState
 
 TABLES = "input", "output"
 """The names of the tables; with subwords there is a third, `subwords.TABLE`."""
 
 RowState = Mapping[str, np.ndarray]
 """What an optimizer keeps for each row, [V] or [V, D], by `TABLE_NAME`; see
-`embedder.training.rules.RowArray`."""
+`embedder.engine.rules.RowArray`."""
 
 
 def row_state_names(rule: RowRule) -> list[str]:

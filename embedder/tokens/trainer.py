@@ -22,7 +22,7 @@ from embedder.data.huffman import Tree, path_lengths
 from embedder.data.split import num_held_out
 from embedder.data.vocabulary import expected_tokens
 from embedder.metrics.score_table import ScoreTable
-from embedder.metrics.training_scores import TrainingScores, training_scores
+from embedder.tokens.training_scores import TrainingScores, training_scores
 from embedder.tokens import loader
 from embedder.tokens.artefact import ModelFile
 from embedder.tokens.compiled_step import (
@@ -37,22 +37,22 @@ from embedder.tokens.memory import check_tables_fit, memory_needed
 from embedder.tokens.plan import TrainingPlan
 from embedder.tokens.prepare import Batch, log_noise
 from embedder.tokens.train_step import RowState, initial_state
-from embedder.training.compilation import avoid_slow_scatters
-from embedder.training.compiled_step import PlacedState
-from embedder.training.devices import devices_line, pick_layout
-from embedder.training.epochs import Metrics
-from embedder.training.feed import local_blocks, sharded_batches
-from embedder.training.loop import CallResult, run_calls
-from embedder.training.mesh_layout import MeshLayout
-from embedder.training.replicas import (
+from embedder.engine.compilation import avoid_slow_scatters
+from embedder.engine.compiled_step import PlacedState
+from embedder.engine.devices import devices_line, pick_layout
+from embedder.engine.epochs import Metrics
+from embedder.engine.feed import local_blocks, sharded_batches
+from embedder.engine.loop import CallResult, run_calls
+from embedder.engine.mesh_layout import MeshLayout
+from embedder.engine.replicas import (
     Call,
     side_by_side,
     stack_batches,
     stack_states,
     unstack_states,
 )
-from embedder.training.rules import linear_rate
-from embedder.training.state import TrainState
+from embedder.engine.rules import linear_rate
+from embedder.engine.state import TrainState
 
 _log = logging.getLogger(__name__)
 

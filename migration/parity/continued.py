@@ -22,7 +22,7 @@ from embedder.tokens.plan import TrainingInputs, plan
 from embedder.tokens.pretrained import given_start
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers
 from embedder.tokens.trainer import TokensTrainer
-from embedder.training.epochs import run_epochs
+from embedder.engine.epochs import run_epochs
 from legacy.huffman import huffman_tree
 from legacy.vocabulary import Vocabulary, build_vocabulary, read_text
 from migration.parity import updating

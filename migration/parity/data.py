@@ -16,7 +16,7 @@ from embedder.data.blocks import PADDING, BlockSource, StepBatches
 from embedder.data.encoded import Encoded
 from embedder.data.tfdata import has_tensorflow
 from embedder.tokens import loader
-from embedder.training.rules import linear_rate
+from embedder.engine.rules import linear_rate
 from migration.parity.difference import (
     Difference,
     difference,

@@ -19,7 +19,7 @@ from embedder.encoders.networks.network import Model
 from embedder.encoders.task import model_settings
 from embedder.encoders.trainer import EncoderTrainer
 from embedder.errors import InputError
-from embedder.training.epochs import run_epochs
+from embedder.engine.epochs import run_epochs
 from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.data import loaders

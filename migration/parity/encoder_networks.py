@@ -13,7 +13,7 @@ from embedder.encoders.networks.encoder import Encoder, model_shapes
 from embedder.encoders.networks.network import BaseNetwork, Model, Network, Pass
 from embedder.encoders.networks.registry import network_for
 from embedder.encoders.train_step import Draw, Learning, Part, initial_state, one_update
-from embedder.training.collectives import Collectives
+from embedder.engine.collectives import Collectives
 from legacy import network as frozen
 from migration.parity import networks
 from migration.parity.difference import Difference, difference

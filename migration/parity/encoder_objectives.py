@@ -21,7 +21,7 @@ from embedder.encoders.objectives import (
     Triplet,
 )
 from embedder.encoders.train_step import Draw, Learning, Part, initial_state, one_update
-from embedder.training.collectives import Collectives
+from embedder.engine.collectives import Collectives
 from legacy import network
 from legacy.network import Layer
 from migration.parity import objectives as oracle

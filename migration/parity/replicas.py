@@ -15,8 +15,8 @@ from embedder.data.encode import encode
 from embedder.data.encoded import Encoded
 from embedder.tokens.plan import TrainingPlan
 from embedder.tokens.trainer import TokensTrainer
-from embedder.training.epochs import run_epochs
-from embedder.training.replicas import unstack_states
+from embedder.engine.epochs import run_epochs
+from embedder.engine.replicas import unstack_states
 from legacy.huffman import huffman_tree
 from migration.parity.difference import Difference, difference, worst
 from migration.parity.equations import resample

@@ -22,7 +22,7 @@ from embedder.tokens.prepare import Batch, Gathered, log_noise, prepare
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers
 from embedder.tokens.subwords import TABLE, SubwordTable, ngram_rule, subword_table
 from embedder.tokens.train_step import Loss, host_state, row_gradients
-from embedder.training.rules import linear_rate
+from embedder.engine.rules import linear_rate
 from embedder.vectors.attributes import Attributes
 from migration.parity import equations
 from migration.parity.difference import Difference, difference

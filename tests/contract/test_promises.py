@@ -31,7 +31,7 @@ from embedder.data.graphs.walks import split_edges
 from embedder.disk import lock
 from embedder.metrics.labels import read_labels
 from embedder.metrics.ranking import split_cases, target_ranks
-from embedder.training.checkpoints import Checkpoints
+from embedder.engine.checkpoints import Checkpoints
 from tests.contract.events import at_each_event
 
 START = "--epochs 0 --min-count 1 --loader memory --no-report --vector-size 4"

@@ -39,7 +39,7 @@ from embedder.metrics.intervals import mean_estimates
 from embedder.metrics.scores import NEEDS, SCORES, Score
 from embedder.report.metrics import read_metrics
 from embedder.tokens.skipgram import SKIPGRAM
-from embedder.training.rules import RowRule, scale_by_rate
+from embedder.engine.rules import RowRule, scale_by_rate
 from embedder.vectors import export
 from embedder.vectors.vectors import Vectors
 from tests.commands import error_line, run_python

@@ -9,7 +9,7 @@ from embedder.config import Config, with_options
 from embedder.data.examples.examples import Examples
 from embedder.encoders.plan import TrainingInputs, plan
 from embedder.encoders.trainer import EncoderTrainer
-from embedder.training.epochs import Checkpoint, run_epochs
+from embedder.engine.epochs import Checkpoint, run_epochs
 
 SEED = 5
 NETWORKS: dict[str, tuple[str, ...]] = {

@@ -13,7 +13,7 @@ from embedder.encoders.augment import make_augment, mixup_weights
 from embedder.encoders.networks.network import Model
 from embedder.encoders.train_step import _AUGMENT
 from embedder.encoders.trainer import EncoderTrainer
-from embedder.training.epochs import run_epochs
+from embedder.engine.epochs import run_epochs
 from tests.encoders.image_cases import (
     SEED,
     largest_difference,

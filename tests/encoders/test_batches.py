@@ -21,7 +21,7 @@ from embedder.encoders.memory import choose_loader
 from embedder.encoders.plan import TrainingInputs, plan
 from embedder.encoders.trainer import EncoderTrainer
 from embedder.errors import InputError
-from embedder.training.epochs import run_epochs
+from embedder.engine.epochs import run_epochs
 from tests.commands import run_python
 from tests.encoders.image_cases import make_training
 

@@ -11,8 +11,8 @@ from embedder.data.examples.examples import Examples
 from embedder.encoders.plan import TrainingInputs, plan
 from embedder.encoders.trainer import EncoderTrainer
 from embedder.errors import InputError
-from embedder.training.epochs import Checkpoint, run_epochs
-from embedder.training.replicas import unstack_states
+from embedder.engine.epochs import Checkpoint, run_epochs
+from embedder.engine.replicas import unstack_states
 from tests.encoders.image_cases import largest_difference
 
 SEED, EPOCHS = 5, 17  # of 6 updates: 102

@@ -17,7 +17,7 @@ from embedder.encoders.artefact import read_encoder
 from embedder.encoders.networks.conv_small import largest_of_squares
 from embedder.encoders.networks.convolution import convolution
 from embedder.encoders.trainer import EncoderTrainer
-from embedder.training.state import TrainState
+from embedder.engine.state import TrainState
 from legacy import network as legacy_network
 from legacy.network import Layer
 from migration.parity import objectives as oracle

@@ -19,7 +19,7 @@ from embedder.encoders.outputs import (
 from embedder.encoders.predictor import Predictor
 from embedder.errors import InputError
 from embedder.metrics.uncertainty import split_entropy
-from embedder.training.replicas import stack_states
+from embedder.engine.replicas import stack_states
 
 K, NETWORK = 4, MLP((6, 9, 5, 3))
 RNG = np.random.default_rng(0)

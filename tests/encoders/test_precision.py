@@ -16,7 +16,7 @@ from embedder.encoders.networks.encoder import num_operations
 from embedder.encoders.networks.mlp import MLP
 from embedder.encoders.networks.registry import network_for
 from embedder.errors import InputError
-from embedder.training.memory import peak_bytes
+from embedder.engine.memory import peak_bytes
 from tests.commands import error_line
 from tests.encoders.image_cases import (
     NETWORKS,

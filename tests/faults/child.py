@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from embedder.cli import main as cli
-from embedder.training import epochs
+from embedder.engine import epochs
 from tests.contract.events import at_each_event
 
 at, number = int(sys.argv[1]), int(sys.argv[2])

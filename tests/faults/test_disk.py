@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from embedder.cli.main import main
-from embedder.training.checkpoints import Checkpoints
+from embedder.engine.checkpoints import Checkpoints
 from tests.commands import error_line
 
 OPTIONS = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]

@@ -15,7 +15,7 @@ from embedder.base.limits import Limit
 from embedder.cli.main import main
 from embedder.encoders.networks.encoder import Encoder
 from embedder.tokens.trainer import TokensTrainer
-from embedder.training.checkpoints import Checkpoints
+from embedder.engine.checkpoints import Checkpoints
 from tests.commands import error_line, run_python
 
 FAST = "text.txt --loader memory --vector-size 4 --min-count 1 --sample 0"
@@ -217,7 +217,7 @@ def test_the_limit_of_a_container_is_what_a_run_must_fit_in(
     capsys, monkeypatch, module, options, message
 ):
     limit = Limit(2**20, "its container (/sys/fs/cgroup/memory.max)")
-    room = importlib.import_module(f"embedder.training.{module}")
+    room = importlib.import_module(f"embedder.engine.{module}")
     monkeypatch.setattr(room, "memory_limit", lambda: limit)
     assert train(options) == 2
     assert message in error_line(capsys)

@@ -18,7 +18,7 @@ from embedder.cli.main import main
 from embedder.config import read_toml
 from embedder.data.corpus import text_corpus
 from embedder.data.encode import encode
-from embedder.metrics import eval_sets
+from embedder.tokens import eval_sets
 from embedder.metrics import next_items as module
 from embedder.metrics.next_item_baselines import (
     STAN,

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from embedder.config.run_options import PeersConfig
-from embedder.training.hosts.joining import LOST, join
+from embedder.engine.hosts.joining import LOST, join
 from tests.commands import OF_A_RUN, SECONDS
 
 OPTIONS = ("--blocks-per-update", "4", "--epochs", "2", "--loader", "memory")
@@ -26,7 +26,7 @@ MANY = (*TWO, "--epochs", "40", "--save-every", "16")
 """Of a run that saves all the time."""
 HANGING = """
 import os, time
-from embedder.training import epochs
+from embedder.engine import epochs
 import embedder.api.train
 def interrupted(*arguments, **options):
     raise KeyboardInterrupt

@@ -13,7 +13,7 @@ from embedder.tokens.compiled_step import make_program
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers, factored_program
 from embedder.tokens.subwords import ngram_rule, subword_program, subword_table
 from embedder.tokens.train_step import TableParts
-from embedder.training.mesh_layout import ONE_DEVICE, MeshLayout
+from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout
 from embedder.vectors.attributes import Attributes
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample, random_tables

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from embedder.cli.main import main
-from embedder.training import checkpoints as checkpoint
-from embedder.training.checkpoints import CheckpointError, Checkpoints, tree_of
+from embedder.engine import checkpoints as checkpoint
+from embedder.engine.checkpoints import CheckpointError, Checkpoints, tree_of
 
 FACTS = {"place": {"epoch": 1, "losses": [0.1, 1 / 3]}, "origin": {"backend": "xla"}}
 

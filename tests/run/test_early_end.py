@@ -15,9 +15,9 @@ from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import encode
 from embedder.data.split import sequences
 from embedder.metrics.ranking import next_item
-from embedder.training import epochs as module
-from embedder.training.checkpoints import CheckpointError, Checkpoints
-from embedder.training.epochs import Evaluations, Timer
+from embedder.engine import epochs as module
+from embedder.engine.checkpoints import CheckpointError, Checkpoints
+from embedder.engine.epochs import Evaluations, Timer
 
 SMALL = ("--loader", "memory", "--vector-size", "4", "--min-count", "1", "--block")
 SMALL += ("32", "--blocks-per-update", "1", "--sample", "0", "--epochs", "4")
@@ -286,7 +286,7 @@ def test_scores_of_next_items_are_shown_unless_they_take_long(monkeypatch, capsy
     assert 0 < found["hr@10"] and found["mrr by popularity"] > 0
     assert train(*flags, "--best-by", "held-out", run="other") == 0
     assert "hr@10" not in lines("other")[-1]
-    monkeypatch.setattr("embedder.metrics.eval_sets._QUICK", 10)
+    monkeypatch.setattr("embedder.tokens.eval_sets._QUICK", 10)
     capsys.readouterr()
     assert train(*flags, run="large") == 0
     assert "Next items are not ranked, which takes long here" in capsys.readouterr().err

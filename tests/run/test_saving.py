@@ -8,8 +8,8 @@ from embedder.config.settings import Interval
 from embedder.run import saving
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
-from embedder.training.epochs import Checkpoint, Progress
-from embedder.training.hosts.joining import watch
+from embedder.engine.epochs import Checkpoint, Progress
+from embedder.engine.hosts.joining import watch
 
 
 class Disk:

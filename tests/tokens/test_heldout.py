@@ -16,12 +16,12 @@ from embedder.data.encoded import Encoded
 from embedder.data.split import Sequences, held_out, sequence_hashes
 from embedder.data.split import sequences as held_out_sequences
 from embedder.data.vocabulary import keep_limit
-from embedder.metrics import eval_sets as module
+from embedder.tokens import eval_sets as module
 from embedder.metrics.ranking import next_item
-from embedder.metrics.training_scores import TrainingScores, training_scores
+from embedder.tokens.training_scores import TrainingScores, training_scores
 from embedder.tokens.plan import TrainingPlan
 from embedder.tokens.trainer import TokensTrainer
-from embedder.training.epochs import run_epochs
+from embedder.engine.epochs import run_epochs
 from tests.held_out import log_likelihood
 
 ARCHITECTURES = pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
@@ -82,7 +82,7 @@ def test_log_likelihood_is_that_of_loops(
     single = log_likelihood(found_for, *tables(len(COUNTS), "float32"), *given[3:])
     assert single.mean == pytest.approx(expected[0], rel=1e-6)
     for chunk_values in (10**6, 12):  # all, and two rows
-        monkeypatch.setattr("embedder.metrics.heldout.CHUNK_VALUES", chunk_values)
+        monkeypatch.setattr("embedder.tokens.heldout.CHUNK_VALUES", chunk_values)
         found = log_likelihood(*given)
         assert found.num_pairs == expected[2]
         # keep_c is rounded to a multiple of 2^-32

@@ -18,7 +18,7 @@ from embedder.data.split import Sequences
 from embedder.data.vocabulary import Vocabulary, keep_limit, write_vocabulary
 from embedder.tokens import continue_training
 from embedder.tokens.compiled_step import pick_backend
-from embedder.training.mesh_layout import MeshLayout
+from embedder.engine.mesh_layout import MeshLayout
 from tests.held_out import log_likelihood
 
 COUNTS = np.array([40, 20, 20, 5, 1])
@@ -69,7 +69,7 @@ def test_log_likelihood_is_that_of_the_branches(
                 for j in near:
                     predict(input[token], ids[j])
     for chunk in (2**20, 25):  # all rows, two rows
-        monkeypatch.setattr("embedder.metrics.heldout.CHUNK_VALUES", chunk)
+        monkeypatch.setattr("embedder.tokens.heldout.CHUNK_VALUES", chunk)
         score = log_likelihood(options, input, output, COUNTS, SMALL, 9)
         assert score.num_pairs == len(found)
         assert score.mean == pytest.approx(np.mean(found), rel=1e-12)

@@ -18,7 +18,7 @@ from embedder.data.encode import encode
 from embedder.data.sessions import frame_corpus
 from embedder.tokens.plan import TrainingPlan
 from embedder.tokens.trainer import TokensTrainer
-from embedder.training.epochs import run_epochs
+from embedder.engine.epochs import run_epochs
 
 HOLDOUT, CAP, NEGATIVE, SIZE = 0.25, 3.0, 2, 5
 EPOCHS = range(2)

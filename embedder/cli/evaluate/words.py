@@ -16,7 +16,7 @@ from embedder.data.split import sequences
 from embedder.data.vocabulary import Vocabulary
 from embedder.errors import InputError
 from embedder.metrics.counting import first_tokens, log_ratios, positive_pmi
-from embedder.metrics.heldout import predictions
+from embedder.tokens.heldout import predictions
 from embedder.metrics.scores import measured
 from embedder.metrics.words import ScoredPairs, analogies_result, analogy_answers
 from embedder.tokens.artefact import read_model

@@ -20,7 +20,7 @@ import numpy as np
 
 from embedder.config.encoder_options import EncoderOptions
 from embedder.errors import InputError
-from embedder.training.collectives import Collectives
+from embedder.engine.collectives import Collectives
 
 Array = jax.Array | np.ndarray
 Params = Mapping[str, Mapping[str, Array]]

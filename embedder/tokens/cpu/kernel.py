@@ -44,9 +44,9 @@ from embedder.tokens.prepare import Batch, Model
 from embedder.tokens.row_lr_multipliers import join_factors, split_factors
 from embedder.tokens.subwords import TABLE, SubwordIndex
 from embedder.tokens.train_step import TABLES, Loss, row_state_names
-from embedder.training.compiled_step import CompiledStep, PlacedState
-from embedder.training.rules import RowRule, row_rule
-from embedder.training.state import TrainState
+from embedder.engine.compiled_step import CompiledStep, PlacedState
+from embedder.engine.rules import RowRule, row_rule
+from embedder.engine.state import TrainState
 
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
 _TRIAL_TOKENS = 2**13  # of a call, to time another number of threads with

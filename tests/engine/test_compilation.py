@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from embedder.encoders.networks.convolution import in_order
-from embedder.training import compilation
+from embedder.engine import compilation
 from tests.commands import run_python
 
 TRAIN = """
@@ -151,7 +151,7 @@ def test_where_the_flag_cannot_be_set_there_is_a_warning(
 OF_AN_ENCODER = """
 import sys
 from embedder.cli.main import main
-from embedder.training import compilation
+from embedder.engine import compilation
 compilation._has_cuda = lambda: True
 compilation._SLOW_SCATTERS = {compilation.importlib.metadata.version("jaxlib")}
 sys.exit(main(sys.argv[1:]))
@@ -178,7 +178,7 @@ def test_a_run_of_an_encoder_gets_the_flag(tmp_path):
 def test_the_flag_does_no_harm_on_a_cpu():
     """And whether a device was used is known."""
     code = (
-        "from embedder.training.compilation import _has_started as started, jax; "
+        "from embedder.engine.compilation import _has_started as started, jax; "
         "before = started(); print(jax.jit(lambda x: x + 1)(1), before, started())"
     )
     environment = {**os.environ, "XLA_FLAGS": FLAG, "JAX_PLATFORMS": "cpu"}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from embedder.errors import InputError, InputTypeError
-from embedder.training.epochs import Status
+from embedder.engine.epochs import Status
 
 Callback = Callable[[Status], Any]
 """Gets how far a training is; returns True to stop it, anything else to go on."""

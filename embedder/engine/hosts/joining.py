@@ -23,8 +23,8 @@ from jax._src.clusters import ClusterEnv  # there is no public way to ask a laun
 
 from embedder.config.run_options import PeersConfig
 from embedder.errors import InputError
-from embedder.training.compilation import avoid_slow_scatters
-from embedder.training.hosts.watch import Watch
+from embedder.engine.compilation import avoid_slow_scatters
+from embedder.engine.hosts.watch import Watch
 
 LOST = "Lost another process of the run, which ended or was stopped: see its own log."
 _LAST_WAIT = 3600  # seconds that a finished process waits for the others

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, PartitionSpec
 
-from embedder.training.device_loader import DeviceLoader
+from embedder.engine.device_loader import DeviceLoader
 from tests.commands import no_new_threads
 
 MESH = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "tables"))

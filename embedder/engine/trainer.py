@@ -5,10 +5,10 @@ from typing import Protocol
 
 from embedder.config import Config
 from embedder.metrics.score_table import Metrics
-from embedder.training.compiled_step import CompiledStep, PlacedState
-from embedder.training.loop import CallResult
-from embedder.training.mesh_layout import MeshLayout
-from embedder.training.state import TrainState
+from embedder.engine.compiled_step import CompiledStep, PlacedState
+from embedder.engine.loop import CallResult
+from embedder.engine.mesh_layout import MeshLayout
+from embedder.engine.state import TrainState
 
 
 class Trainer(Protocol):

@@ -20,7 +20,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from embedder.training.mesh_layout import (
+from embedder.engine.mesh_layout import (
     PMAP_AXIS,
     REPLICAS,
     MeshLayout,
@@ -30,7 +30,7 @@ from embedder.training.mesh_layout import (
     replicas_spec,
     table_spec,
 )
-from embedder.training.state import TrainState, device_state
+from embedder.engine.state import TrainState, device_state
 
 _ROWS_AT_ONCE = 2**16  # rows of an array that processes exchange at once
 

@@ -26,7 +26,7 @@ from embedder.metrics.counting import (
     positive_pmi,
     same_session,
 )
-from embedder.metrics.heldout import MOST_PAIRS, predictions, unigram_predictions
+from embedder.tokens.heldout import MOST_PAIRS, predictions, unigram_predictions
 from embedder.metrics.intervals import RESAMPLES, affordable
 from embedder.metrics.ranking import (
     DECAY,

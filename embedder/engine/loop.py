@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import numpy as np
 
-from embedder.training.compiled_step import PlacedState
+from embedder.engine.compiled_step import PlacedState
 
 
 class StepBatches(Protocol):

@@ -12,7 +12,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from embedder.errors import InputError
-from embedder.training.hosts.joining import leave
+from embedder.engine.hosts.joining import leave
 
 _MESSAGE_BYTES = 2**14
 _INTERRUPTED = "-1"  # in place of an errno

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import numpy as np
 
-from embedder.training.compiled_step import CompiledStep, PlacedState, Placement
-from embedder.training.loop import StepBatches
-from embedder.training.state import TrainState
+from embedder.engine.compiled_step import CompiledStep, PlacedState, Placement
+from embedder.engine.loop import StepBatches
+from embedder.engine.state import TrainState
 
 Tree = TypeVar("Tree")
 """A state, or a part of one."""

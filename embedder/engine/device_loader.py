@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from embedder.data.prefetch import prefetch
-from embedder.training.mesh_layout import Index, local_indices
+from embedder.engine.mesh_layout import Index, local_indices
 
 _THREADS = 2  # that read
 _NUM_PREFETCHED = 2  # batches that are loaded before they are asked for

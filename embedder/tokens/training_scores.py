@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from embedder.config.token_options import BEST_BY, TokensOptions
 from embedder.data.encoded import TokenSource
-from embedder.metrics.eval_sets import (
+from embedder.tokens.eval_sets import (
     EvalSet,
     Tables,
     default_score,

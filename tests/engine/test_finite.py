@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from embedder.training import epochs
-from embedder.training.epochs import is_finite
+from embedder.engine import epochs
+from embedder.engine.epochs import is_finite
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])

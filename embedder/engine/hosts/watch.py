@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from embedder.training.epochs import Status
+from embedder.engine.epochs import Status
 
 _STALLED = 60.0  # seconds without an update, after which it warns
 _SPIKE = 3.0  # times the mean loss of the epoch so far: warns above it

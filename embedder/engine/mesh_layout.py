@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, Sharding
 from jax.sharding import PartitionSpec as P
 
-from embedder.training.collectives import Collectives, TableSplit
+from embedder.engine.collectives import Collectives, TableSplit
 
 Index = tuple[slice, ...]
 """A part of an array, a slice for each axis."""

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from embedder.training.hosts import processes
-from embedder.training.hosts.watch import Watch
+from embedder.engine.hosts import processes
+from embedder.engine.hosts.watch import Watch
 from tests.commands import SECONDS
 
 

@@ -14,9 +14,9 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
-from embedder.training.device_loader import DeviceLoader
-from embedder.training.loop import StepBatches
-from embedder.training.mesh_layout import (
+from embedder.engine.device_loader import DeviceLoader
+from embedder.engine.loop import StepBatches
+from embedder.engine.mesh_layout import (
     Index,
     MeshLayout,
     batch_spec,
