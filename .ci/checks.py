@@ -255,6 +255,17 @@ NIGHTLY = [
         ("tests/conftest.py",),
         minutes=60,
     ),
+    # Results of another kind of processor: sums in another order, no AVX, no FMA.
+    Part(
+        "old-cpu",
+        lambda: [
+            "OPENBLAS_CORETYPE=Nehalem XLA_FLAGS=--xla_cpu_max_isa=SSE4_2 "
+            "NPY_DISABLE_CPU_FEATURES='X86_V3 X86_V4' NUMBA_CPU_NAME=nehalem "
+            "python -m pytest tests/encoders tests/engine tests/lookup tests/metrics "
+            "tests/parity tests/tokens tests/vectors"
+        ],
+        ("embedder/engine", "embedder/encoders", "embedder/tokens", "embedder/vectors"),
+    ),
     Part("random", lambda: ["python -m pytest --hypothesis-profile random"]),
     Part("oldest", with_oldest, ("pyproject.toml",), minutes=60),
     Part("newest", with_newest, ("pyproject.toml",), "newest", minutes=60),

@@ -26,13 +26,13 @@ from embedder.data.examples.formats import open_examples
 from embedder.data.vocabulary import Vocabulary
 from embedder.encoders import plan as encoder_plan
 from embedder.encoders.trainer import EncoderTrainer
+from embedder.engine.checkpoints import Checkpoints, arrays_of
+from embedder.engine.epochs import Progress, Status, run_epochs
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
 from embedder.tokens.plan import TrainingInputs, TrainingPlan, plan
 from embedder.tokens.task import open_corpus
 from embedder.tokens.trainer import TokensTrainer
-from embedder.engine.checkpoints import Checkpoints, arrays_of
-from embedder.engine.epochs import Progress, Status, run_epochs
 
 _EPOCHS = 10_000  # more than are ever run
 _ROWS = 1_000_000  # of the large tables

@@ -25,9 +25,9 @@ import numpy as np
 from bench.results import Results, Table, data_folder, grouped, spread, write_results
 from bench.systems import measure
 from embedder import Config, Vectors, read_vectors
+from embedder.base.prefetch import parallel_map
 from embedder.config import with_options
 from embedder.data.graph import Walks, open_graph, walks_over
-from embedder.data.prefetch import parallel_map
 from embedder.metrics.labels import Predictor, by_frequency, by_regression
 from embedder.metrics.labels import f1_scores as labels_f1
 

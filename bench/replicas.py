@@ -211,10 +211,10 @@ def _mnist():
 def _tables(replicas: int, text: Path) -> float:
     """Seconds of an epoch by the CPU kernel: of K = 1 on one thread."""
     from embedder.config import Config, with_options
+    from embedder.engine.epochs import run_epochs
     from embedder.tokens.plan import TrainingInputs, plan
     from embedder.tokens.task import open_corpus
     from embedder.tokens.trainer import TokensTrainer
-    from embedder.engine.epochs import run_epochs
 
     options: dict[str, Any] = {"backend": "numba", "epochs": 1}
     if replicas == 1:

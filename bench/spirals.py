@@ -17,9 +17,9 @@ from embedder.data.examples.examples import Examples
 from embedder.encoders.plan import TrainingInputs, plan
 from embedder.encoders.train_step import model_of
 from embedder.encoders.trainer import EncoderTrainer
-from embedder.metrics.uncertainty import split_entropy
 from embedder.engine.epochs import run_epochs
 from embedder.engine.replicas import unstack_states
+from embedder.metrics.uncertainty import split_entropy
 
 _SIDE, _REACH = 160, 1.3  # points of the grid along an axis, and how far it reaches
 _NEAR, _FAR = 0.1, 0.5  # distances to the nearest point

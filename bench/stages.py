@@ -19,12 +19,12 @@ import numpy as np
 from bench.results import Results, Table, data_folder, spread, write_results
 from embedder.config import Config, with_options
 from embedder.data.tfdata import import_tensorflow
+from embedder.engine.epochs import run_epochs
 from embedder.tokens import loader
 from embedder.tokens.plan import TrainingInputs, TrainingPlan, plan
 from embedder.tokens.prepare import Batch
 from embedder.tokens.task import open_corpus
 from embedder.tokens.trainer import TokensTrainer
-from embedder.engine.epochs import run_epochs
 
 _CHUNKS = 8
 

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from embedder.api.results import read_next_items, read_vectors
     from embedder.api.token_estimator import EmbeddingTrainer
     from embedder.api.train import train
+    from embedder.api.word_scores import evaluate_analogies, evaluate_pairs
     from embedder.config import Config
     from embedder.data.huffman import huffman_codes
     from embedder.data.names import read_names
     from embedder.data.phrases import find_phrases
-    from embedder.metrics.compare import compare_spaces
-    from embedder.metrics.words import evaluate_analogies, evaluate_pairs
     from embedder.engine.callbacks import every
+    from embedder.metrics.compare import compare_spaces
     from embedder.vectors.ensemble import Ensemble
     from embedder.vectors.ensemble_files import read_ensemble
     from embedder.vectors.export import write_vectors
@@ -64,8 +64,8 @@ _MODULES = {
     "FeatureEncoder": "embedder.api.encoder_estimator",
     "Vectors": "embedder.vectors.vectors",
     "compare_spaces": "embedder.metrics.compare",
-    "evaluate_analogies": "embedder.metrics.words",
-    "evaluate_pairs": "embedder.metrics.words",
+    "evaluate_analogies": "embedder.api.word_scores",
+    "evaluate_pairs": "embedder.api.word_scores",
     "every": "embedder.engine.callbacks",
     "find_phrases": "embedder.data.phrases",
     "huffman_codes": "embedder.data.huffman",

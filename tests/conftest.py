@@ -15,8 +15,7 @@ import pytest
 
 from embedder.cli.main import main
 from embedder.data.tfdata import has_tensorflow
-from embedder.engine import compilation
-from embedder.engine import epochs
+from embedder.engine import compilation, epochs
 from tests.memory import forget_programs
 
 jax.config.update("jax_numpy_rank_promotion", "raise")

@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embedder.tokens.heldout import mean_by_sequence, predictions
+from embedder.metrics.intervals import mean_by_sequence
+from embedder.tokens.heldout import predictions
 
 
 class LogLikelihood(NamedTuple):

@@ -6,9 +6,9 @@ from typing import NamedTuple
 import pytest
 
 from embedder.config import Config, resolve, with_options
-from embedder.tokens.memory import demand, device_bytes
 from embedder.engine.devices import pick_layout
 from embedder.engine.mesh_layout import MeshLayout
+from embedder.tokens.memory import demand, device_bytes
 
 SHAPE = (1000, 100)
 

@@ -12,8 +12,8 @@ import embedder
 
 ROOT = Path(__file__).parents[1]
 ROOMS = (
-    *("errors", "base", "config", "disk", "vectors", "data", "metrics", "training"),
-    *("tokens", "encoders", "run", "report", "api", "sweep", "gensim", "cli"),
+    *("errors", "base", "config", "disk", "vectors", "metrics", "engine", "run"),
+    *("data", "tokens", "encoders", "report", "api", "sweep", "gensim", "cli"),
     "__main__",
 )
 """The folders of embedder, and two modules, each after all that it may import."""

@@ -9,12 +9,12 @@ import pytest
 
 from embedder.cli.main import main
 from embedder.config import Config, with_options
+from embedder.engine import rules
+from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout
 from embedder.errors import InputError
 from embedder.tokens import cbow
 from embedder.tokens.compiled_step import pick_backend
 from embedder.tokens.loader import pick_loader
-from embedder.engine import rules
-from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout
 from tests.commands import error_line, run_python
 
 LONG = 10_000_000

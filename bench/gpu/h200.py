@@ -151,9 +151,6 @@ def _lowered(case: dict[str, Any], num_updates: int, interval: int):
     import numpy as np
     from jax.sharding import NamedSharding, PartitionSpec
 
-    from embedder.tokens.compiled_step import TABLE_AXES
-    from embedder.tokens.subwords import SubwordSizes
-    from embedder.tokens.train_step import state_shapes, updates_function
     from embedder.engine.mesh_layout import (
         MeshLayout,
         batch_spec,
@@ -161,6 +158,9 @@ def _lowered(case: dict[str, Any], num_updates: int, interval: int):
         table_spec,
     )
     from embedder.engine.rules import row_rule
+    from embedder.tokens.compiled_step import TABLE_AXES
+    from embedder.tokens.subwords import SubwordSizes
+    from embedder.tokens.train_step import state_shapes, updates_function
 
     layout, shape = (
         MeshLayout(*case["layout"]),
@@ -234,10 +234,10 @@ def model_of(case: dict[str, Any]):
     import numpy as np
 
     from embedder.config.token_objectives import ARCHITECTURES
+    from embedder.engine.mesh_layout import MeshLayout
     from embedder.tokens.compiled_step import tables
     from embedder.tokens.hierarchical import Objective
     from embedder.tokens.prepare import Model
-    from embedder.engine.mesh_layout import MeshLayout
 
     layout, shape = (
         MeshLayout(*case["layout"]),
@@ -359,10 +359,10 @@ def lowered_spirals(case: dict[str, Any]):
 def lowered_replicas(case: dict[str, Any]):
     """The updates of a call of K models of tables; one in 16 reports its loss."""
     from embedder.config import Config, with_options
-    from embedder.tokens.compiled_step import REPLICA_AXES, place
-    from embedder.tokens.train_step import state_shapes
     from embedder.engine.mesh_layout import MeshLayout
     from embedder.engine.rules import row_rule
+    from embedder.tokens.compiled_step import REPLICA_AXES, place
+    from embedder.tokens.train_step import state_shapes
 
     rule = row_rule(case["optimizer"], case["cap"])
     shape = case["vocabulary"], case["vector_size"]

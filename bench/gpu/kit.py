@@ -108,6 +108,7 @@ def write_data(to: Path, *, is_tiny: bool) -> None:
     from embedder.config import Config
     from embedder.data.encode import encode
     from embedder.data.examples.array_files import read_idx
+    from embedder.data.word_files import read_analogies, read_pairs
     from embedder.metrics.words import AnalogyQuestions, ScoredPairs
     from embedder.tokens.task import open_corpus
 
@@ -125,8 +126,9 @@ def write_data(to: Path, *, is_tiny: bool) -> None:
         labels=read_idx(images / "t10k-labels-idx1-ubyte.gz")[:num].astype(np.int32),
     )
     tokens, sets = encoded.vocabulary.tokens, data / "word-eval"
-    asked = {name: ScoredPairs(sets / f"{name}.tsv", tokens) for name in WORD_SETS}
-    questions = AnalogyQuestions(sets / "questions-words.txt", tokens)
+    files = {name: read_pairs(sets / f"{name}.tsv") for name in WORD_SETS}
+    asked = {name: ScoredPairs(each, tokens) for name, each in files.items()}
+    questions = AnalogyQuestions(read_analogies(sets / "questions-words.txt"), tokens)
     (to / "words.pickle").write_bytes(pickle.dumps((asked, questions)))
 
 

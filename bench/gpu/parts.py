@@ -443,9 +443,9 @@ def cpu(kit: Kit) -> Iterator[Result]:
         return
     from embedder.base.threads import available_cores
     from embedder.config import Config, resolve, with_options
+    from embedder.engine.epochs import run_epochs
     from embedder.tokens.plan import TrainingPlan
     from embedder.tokens.trainer import TokensTrainer
-    from embedder.engine.epochs import run_epochs
 
     encoded = kit.corpus(2_000_000)
     for threads in (1, 2, 4, 8, 16):

@@ -16,10 +16,10 @@ from embedder.config import Config, resolve, with_options
 from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import Vocabulary
 from embedder.disk.arrays import pack_strings, unpack_strings
-from embedder.tokens.plan import TrainingPlan
-from embedder.tokens.trainer import TokensTrainer
 from embedder.engine.epochs import run_epochs
 from embedder.engine.mesh_layout import MeshLayout
+from embedder.tokens.plan import TrainingPlan
+from embedder.tokens.trainer import TokensTrainer
 from embedder.vectors.array_formats import write_npz
 from embedder.vectors.vectors import Vectors
 

@@ -43,9 +43,9 @@ from embedder.encoders.predictor import Predictor
 from embedder.encoders.start import Start, read_start
 from embedder.encoders.train_step import model_of
 from embedder.encoders.trainer import EncoderTrainer
-from embedder.errors import InputError, InputTypeError
 from embedder.engine.replicas import stack_states, unstack_states
 from embedder.engine.rules import optimizer_by_name
+from embedder.errors import InputError, InputTypeError
 
 if TYPE_CHECKING:
     from embedder.report.page import Report

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from embedder.config import Config
-from embedder.errors import InputError
 from embedder.engine.task import PretrainedRun, Task
+from embedder.errors import InputError
 
 
 def open_task(

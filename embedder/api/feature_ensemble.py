@@ -21,9 +21,9 @@ from embedder.encoders.evaluation import Evaluation, evaluate_labelled
 from embedder.encoders.networks.network import Model, Network
 from embedder.encoders.outputs import load_model
 from embedder.encoders.predictor import Predictor
+from embedder.engine.replicas import stack_states
 from embedder.errors import InputError
 from embedder.metrics.uncertainty import EntropySplit
-from embedder.engine.replicas import stack_states
 
 DTYPES: Any = [np.float64, np.float32, np.uint8]
 """Dtypes of features; others are cast to the first."""

@@ -7,6 +7,9 @@ from typing import Any
 
 from rich.console import Console
 
+from embedder.engine.callbacks import Callback, Callbacks, Every
+from embedder.engine.epochs import Checkpoint, Evaluations, Status, run_epochs
+from embedder.engine.trainer import Trainer
 from embedder.errors import InputTypeError
 from embedder.run.curves import metrics_line, timed
 from embedder.run.progress import (
@@ -17,9 +20,6 @@ from embedder.run.progress import (
     shows_bars,
     summary,
 )
-from embedder.engine.callbacks import Callback, Callbacks, Every
-from embedder.engine.epochs import Checkpoint, Evaluations, Status, run_epochs
-from embedder.engine.trainer import Trainer
 
 CallbackArgument = Callback | Every | Iterable[Callback | Every]
 """One callback, or several."""

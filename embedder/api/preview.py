@@ -5,9 +5,9 @@ from pathlib import Path
 
 from embedder.api.families import open_task
 from embedder.config import Config, to_toml
-from embedder.errors import InputError
 from embedder.engine.memory import memory_lines
 from embedder.engine.task import PretrainedRun, Trainer
+from embedder.errors import InputError
 
 
 def preview(

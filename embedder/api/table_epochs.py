@@ -14,14 +14,14 @@ from embedder.config import Config
 from embedder.data.encoded import Encoded
 from embedder.data.shards import EncodedChunk, cut_shards
 from embedder.data.vocabulary import Vocabulary
+from embedder.engine.epochs import Metrics, Progress, Status, run_epochs
+from embedder.engine.rules import row_rule
 from embedder.errors import InputError, InputTypeError
 from embedder.tokens.plan import TrainingInputs, plan
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers
 from embedder.tokens.subwords import TABLE
 from embedder.tokens.train_step import host_state
 from embedder.tokens.trainer import TokensTrainer
-from embedder.engine.epochs import Metrics, Progress, Status, run_epochs
-from embedder.engine.rules import row_rule
 
 
 class TrainingTables(NamedTuple):

@@ -37,6 +37,10 @@ from embedder.data.sessions import frame_corpus
 from embedder.data.sources import file_corpus
 from embedder.data.tables.frames import lazy_frame
 from embedder.data.vocabulary import NoTokensError, Vocabulary
+from embedder.engine.epochs import Status
+from embedder.engine.replicas import unstack_states
+from embedder.engine.rules import row_rule
+from embedder.engine.state import TrainState
 from embedder.errors import InputError, InputKeyError, InputTypeError
 from embedder.metrics.next_items import (
     DEFAULT_WEIGHTS,
@@ -69,10 +73,6 @@ from embedder.tokens.pretrained import given_start
 from embedder.tokens.subwords import TABLE
 from embedder.tokens.train_step import host_state
 from embedder.tokens.trainer import TokensTrainer
-from embedder.engine.epochs import Status
-from embedder.engine.replicas import unstack_states
-from embedder.engine.rules import row_rule
-from embedder.engine.state import TrainState
 from embedder.vectors.attributes import AttributeRows, Attributes
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.search import cosines, unit_rows

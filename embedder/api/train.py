@@ -5,12 +5,12 @@ from pathlib import Path
 
 from embedder.api.families import open_task
 from embedder.config import Config
+from embedder.engine.epochs import Status
+from embedder.engine.task import open_base
 from embedder.report import projector_files, run_page
 from embedder.run.run_state import RestartOptions
 from embedder.run.stopping import Stop
 from embedder.run.train import Command, Result, run_training
-from embedder.engine.epochs import Status
-from embedder.engine.task import open_base
 from embedder.vectors.vectors import Vectors
 
 

@@ -9,9 +9,6 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from embedder.config import Config, resolve
-from embedder.errors import InputError
-from embedder.tokens.memory import demand
-from embedder.tokens.train_step import TableParts
 from embedder.engine.devices import (
     Demand,
     all_layouts,
@@ -21,6 +18,9 @@ from embedder.engine.devices import (
     pick_layout,
 )
 from embedder.engine.mesh_layout import MeshLayout, mesh_of, table_spec
+from embedder.errors import InputError
+from embedder.tokens.memory import demand
+from embedder.tokens.train_step import TableParts
 
 
 def devices_report(config: Config, num_rows: int) -> str:

@@ -24,8 +24,8 @@ FEW = 200_000
 
 if TYPE_CHECKING:
     from embedder.encoders.new_examples import Embedded
-    from embedder.run.stopping import Stop
     from embedder.engine.epochs import Status
+    from embedder.run.stopping import Stop
 
 
 def run_verb(verb: object) -> int:
@@ -93,11 +93,11 @@ def _train(args: arguments.Train) -> None:
     with stop.listening():
         with starting(stop):
             from embedder.api.train import train_run
-            from embedder.run.run_state import RestartOptions
-            from embedder.run.train import Command
             from embedder.engine.hosts.joining import join
             from embedder.engine.hosts.processes import is_first
             from embedder.engine.task import open_base
+            from embedder.run.run_state import RestartOptions
+            from embedder.run.train import Command
         join(args.peers)
         if args.dry_run:
             _preview(args, config)
@@ -244,8 +244,8 @@ def _shown_progress(
     stop: "Stop", details: bool
 ) -> AbstractContextManager[Callable[["Status"], None]]:
     """A function that shows the progress of a run, in the first process."""
-    from embedder.run.progress import progress
     from embedder.engine.hosts.processes import is_first
+    from embedder.run.progress import progress
 
     if is_first():
         return progress(stop, details)

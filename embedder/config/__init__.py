@@ -1,4 +1,8 @@
-"""The settings: each with its type, default, rule and text; presets; TOML."""
+"""The settings: each with its type, default, rule and text; presets; TOML.
+
+It may import `base`. Read `settings.py` first: how a field says its type, default,
+rule and text; then `token_options.py`, most of the settings.
+"""
 
 from embedder.config.config import FAMILIES as FAMILIES
 from embedder.config.config import Config as Config

@@ -13,10 +13,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import polars as pl
 
+from embedder.base.prefetch import prefetch
 from embedder.base.stages import report_stage
 from embedder.data.not_text import check_text
 from embedder.data.plain_text import Chunk, UnicodeErrors, read_plain_text
-from embedder.data.prefetch import prefetch
 from embedder.data.table_files import corpus_files
 from embedder.disk.files import check_unchanged, file_fingerprint
 from embedder.errors import InputError, InputTypeError

@@ -2,7 +2,6 @@
 
 import contextlib
 import io
-import logging
 import sys
 from collections.abc import Collection
 from pathlib import Path
@@ -14,8 +13,8 @@ from embedder.config import read_toml
 from embedder.data.names import Names, read_names, without_names
 from embedder.data.vocabulary import read_vocabulary
 from embedder.disk.copies import local_copy
-from embedder.disk.digests import change_digest, describe_damage, read_digests
-from embedder.disk.files import atomic_file, short_reason
+from embedder.disk.files import short_reason
+from embedder.disk.run_names import damaged, keep_names, read_content
 from embedder.disk.urls import without_secrets
 from embedder.disk.workdir import Workdir, locked
 from embedder.errors import InputError
@@ -91,46 +90,3 @@ def warning_about(names: Names, tokens: Collection[str]) -> str | None:
     if names.of_key.keys().isdisjoint(map(str, tokens)):
         return without_names(names)
     return None
-
-
-_log = logging.getLogger(__name__)
-
-
-def read_content(run: Workdir, *, is_checked: bool = True) -> bytes | None:
-    """The content of names.parquet; None: the run has none. Raises InputError if it
-    differs from its checksum, and `is_checked`."""
-    if not run.names.exists():
-        return None
-    expected = read_digests(run.path) if is_checked and run.sums.exists() else {}
-    name = run.names.name
-    if name in expected and (damage := describe_damage(run.names, expected[name])):
-        raise damaged(run, f"it {damage}")
-    return run.names.read_bytes()
-
-
-def damaged(run: Workdir, reason: str) -> InputError:
-    """The error about a damaged names.parquet."""
-    return InputError(
-        f"{run.names} is damaged ({reason}): delete it, and give --names again."
-    )
-
-
-def keep_names(run: Workdir, content: bytes | None) -> None:
-    """Writes names.parquet and its checksum; that other names are replaced is logged.
-
-    A kill leaves the names of before or after, or none.
-
-    Args:
-      content: of the file; None: the run stays as it is.
-    """
-    before = read_content(run, is_checked=False)
-    if content is None or content == before:
-        return
-    change_digest(run.names, is_written=False)  # until both are written there is none
-    with atomic_file(run.names) as part:
-        part.write_bytes(content)
-    change_digest(run.names)
-    if before is not None:
-        done = run.is_finished and run.report.exists()
-        again = f" `embedder report {run.path}` shows them." if done else ""
-        _log.info("%s: other names replace those of before.%s", run.names, again)

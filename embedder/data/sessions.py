@@ -15,11 +15,11 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
+from embedder.base.prefetch import prefetch
 from embedder.base.threads import use_threads
 from embedder.data.columns import NO_ORDER, NOT_GIVEN, Columns, choose_columns, roles_of
 from embedder.data.corpus import Corpus
 from embedder.data.plain_text import Chunk
-from embedder.data.prefetch import prefetch
 from embedder.data.row_sort import sorted_groups
 from embedder.data.table_files import table_name
 from embedder.data.tables.reader import (

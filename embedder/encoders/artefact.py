@@ -30,8 +30,8 @@ from embedder.disk.run_record import check_has_one_model
 from embedder.disk.workdir import Workdir
 from embedder.encoders.networks.network import Model, Network
 from embedder.encoders.networks.registry import network_in
-from embedder.errors import InputError, InputNotFoundError
 from embedder.engine.replicas import unstack_states
+from embedder.errors import InputError, InputNotFoundError
 
 _FORMAT = b"embedder-encoder-model 1"
 _MEMBERS = {"format", "settings", "classes", "history", "shape", "kind", "columns"}

@@ -22,8 +22,8 @@ import optax
 from embedder.config.encoder_options import OBJECTIVES, EncoderOptions, parse_arguments
 from embedder.encoders.networks.encoder import Outputs
 from embedder.encoders.networks.network import unit
-from embedder.errors import InputError
 from embedder.engine.collectives import Collectives
+from embedder.errors import InputError
 
 
 class Targets(NamedTuple):

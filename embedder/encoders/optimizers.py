@@ -13,8 +13,8 @@ import optax
 from embedder.config import Config
 from embedder.config.encoder_options import EncoderOptions, parse_arguments, read_steps
 from embedder.config.settings import read_interval
-from embedder.errors import InputError
 from embedder.engine.rules import optimizer_by_name, optimizers
+from embedder.errors import InputError
 
 RATES = {"sgd": 0.01, "lion": 1e-4}
 """Learning rate of a rule, if none is given."""

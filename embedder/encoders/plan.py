@@ -47,11 +47,11 @@ from embedder.encoders.train_step import (
     Learning,
     make_encoder_program,
 )
-from embedder.errors import InputError
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.devices import Demand, capacity, pick_layout
 from embedder.engine.feed import local_blocks
 from embedder.engine.mesh_layout import MeshLayout
+from embedder.errors import InputError
 
 _log = logging.getLogger(__name__)
 

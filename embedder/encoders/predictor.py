@@ -18,13 +18,13 @@ from embedder.encoders.outputs import (
     score_groups,
     softmax,
 )
+from embedder.engine.replicas import stack_states
 from embedder.metrics.uncertainty import (
     EntropySplit,
     join_splits,
     log_likelihood,
     split_entropy,
 )
-from embedder.engine.replicas import stack_states
 from embedder.vectors.ensemble import nearest_orthogonal
 
 

@@ -27,12 +27,12 @@ from embedder.encoders.predictor import Predictor
 from embedder.encoders.start import Start, read_start
 from embedder.encoders.train_step import model_of
 from embedder.encoders.trainer import EncoderTrainer
-from embedder.errors import InputError
-from embedder.metrics.score_table import retrieval_table, write_scores
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.epochs import Checkpoint
 from embedder.engine.replicas import stack_states, unstack_states
 from embedder.engine.state import TrainState
+from embedder.errors import InputError
+from embedder.metrics.score_table import retrieval_table, write_scores
 from embedder.vectors.export import write_run_vectors
 from embedder.vectors.vectors import Vectors
 

@@ -17,7 +17,6 @@ from embedder.encoders.networks.network import Array, Model
 from embedder.encoders.outputs import evaluate
 from embedder.encoders.plan import TrainingPlan
 from embedder.encoders.train_step import Batches, initial_state, model_of
-from embedder.metrics.scores import scores_on
 from embedder.engine.compiled_step import PlacedState
 from embedder.engine.devices import replicas_text
 from embedder.engine.epochs import Metrics
@@ -26,6 +25,7 @@ from embedder.engine.loop import CallResult, run_calls
 from embedder.engine.mesh_layout import mesh_of
 from embedder.engine.replicas import stack_states
 from embedder.engine.state import TrainState
+from embedder.metrics.scores import scores_on
 
 _SOME = 1024  # examples to measure the initial loss on
 

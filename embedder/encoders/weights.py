@@ -24,8 +24,8 @@ from embedder.encoders.networks.convolution import plain_convolutions
 from embedder.encoders.networks.network import named_arrays
 from embedder.encoders.outputs import load_model
 from embedder.encoders.predictor import predictor_of
-from embedder.errors import InputError, check_installed
 from embedder.engine.replicas import stack_states
+from embedder.errors import InputError, check_installed
 from embedder.vectors.array_formats import save_arrays
 
 OUTPUTS = ("embeddings", "probabilities")

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from embedder.errors import InputError, InputTypeError
 from embedder.engine.epochs import Status
+from embedder.errors import InputError, InputTypeError
 
 Callback = Callable[[Status], Any]
 """Gets how far a training is; returns True to stop it, anything else to go on."""

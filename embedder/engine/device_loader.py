@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from embedder.data.prefetch import prefetch
+from embedder.base.prefetch import prefetch
 from embedder.engine.mesh_layout import Index, local_indices
 
 _THREADS = 2  # that read

@@ -8,9 +8,9 @@ import jax
 
 from embedder.base.limits import gib, memory_limit
 from embedder.config.run_options import DeviceOptions
-from embedder.errors import InputError
 from embedder.engine.collectives import TableSplit
 from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout
+from embedder.errors import InputError
 
 
 class Demand(NamedTuple):

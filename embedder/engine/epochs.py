@@ -12,12 +12,12 @@ import numpy as np
 
 from embedder.base.stages import report_stage
 from embedder.config.settings import Interval
-from embedder.metrics.score_table import Metrics
 from embedder.engine.compiled_step import PlacedState
 from embedder.engine.loop import EpochSums
 from embedder.engine.state import TrainState
 from embedder.engine.stopwatch import Stopwatch
 from embedder.engine.trainer import Trainer
+from embedder.metrics.score_table import Metrics
 
 _CHUNK_VALUES = 2**20  # that are looked at together for one that is not finite
 _log = logging.getLogger(__name__)

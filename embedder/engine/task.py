@@ -12,10 +12,10 @@ from embedder.config import Config
 from embedder.disk.remote_run import copy_of_base
 from embedder.disk.urls import is_url, without_secrets
 from embedder.disk.workdir import Workdir
-from embedder.errors import InputError
 from embedder.engine.epochs import Checkpoint
 from embedder.engine.state import TrainState
 from embedder.engine.trainer import Trainer
+from embedder.errors import InputError
 from embedder.vectors.vectors import Vectors
 
 AnyTraining = TypeVar("AnyTraining", bound=Trainer)

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from embedder.config import Config
-from embedder.metrics.score_table import Metrics
 from embedder.engine.compiled_step import CompiledStep, PlacedState
 from embedder.engine.loop import CallResult
 from embedder.engine.mesh_layout import MeshLayout
 from embedder.engine.state import TrainState
+from embedder.metrics.score_table import Metrics
 
 
 class Trainer(Protocol):

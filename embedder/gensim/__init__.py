@@ -5,7 +5,7 @@ A program of gensim changes one import, `from embedder.gensim import Word2Vec`, 
 
 Arguments, defaults, errors and log lines are those of gensim 4.4, logged to the loggers
 of gensim's names. `docs/how-to/move-from-gensim.md` says what differs. The package uses
-the public names of `embedder` alone.
+the public names of `embedder` alone. Read `word2vec.py` first.
 """
 
 from embedder.gensim.callbacks import CallbackAny2Vec

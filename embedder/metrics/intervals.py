@@ -96,3 +96,15 @@ def ratio_estimate(
         with np.errstate(invalid="ignore", divide="ignore"):
             samples.append(counts @ sums / (counts @ sizes))
     return estimate(float(sums.sum() / sizes.sum()), np.concatenate(samples))
+
+
+def mean_by_sequence(
+    values: np.ndarray, sequence: np.ndarray, num: int = RESAMPLES, seed: int = 0
+) -> Estimate:
+    """The mean of f[n]; its interval is by `num` resamples of whole sequences, whose
+    number i64[n] tells: of one sequence there is none."""
+    _, group = np.unique(sequence, return_inverse=True)
+    sums, sizes = np.bincount(group, values), np.bincount(group)
+    num = num if len(sizes) > 1 else 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        return ratio_estimate(sums, sizes, num, seed)

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from embedder.data.graph import Walks
 from embedder.errors import InputError
 from embedder.metrics.intervals import RESAMPLES, Estimate, estimate, resamples
 from embedder.vectors.search import cosines, unit_rows
@@ -159,14 +158,6 @@ def cosine_similarities(matrix: np.ndarray, pairs: Pairs) -> np.ndarray:
     """The cosine of the rows of each pair, f[n]."""
     unit = unit_rows(matrix)
     return cosines(unit[pairs[:, 0]], unit[pairs[:, 1]])
-
-
-def adjacency_of(walks: Walks) -> sparse.csr_array:
-    """1 for each edge of the graph, both ways where it is undirected, [V, V]."""
-    graph = walks.graph
-    ones = np.ones(len(graph.neighbors))
-    shape = graph.num_nodes, graph.num_nodes
-    return sparse.csr_array((ones, graph.neighbors, graph.offsets), shape=shape)
 
 
 def degree_products(adjacency: sparse.csr_array, pairs: Pairs) -> np.ndarray:

@@ -85,7 +85,7 @@ class Score:
 
 def _held_out(data: Any, logs: Any, num: int, seed: int) -> tuple:
     """None; log likelihoods of predictions f[n], and i64[n] the sequence of each."""
-    from embedder.tokens.heldout import mean_by_sequence
+    from embedder.metrics.intervals import mean_by_sequence
 
     values, sequence = logs
     return (mean_by_sequence(values, sequence, num, seed),)

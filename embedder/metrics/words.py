@@ -6,10 +6,8 @@ form. Such keys are called the spellings of a word.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from os import PathLike
-from pathlib import Path
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -17,8 +15,7 @@ import numpy as np
 from embedder.errors import InputError
 from embedder.metrics.intervals import RESAMPLES, Estimate, estimate, resamples
 from embedder.vectors.search import cosines, unit_rows
-from embedder.vectors.vectors import Vectors, check_positive_integer, short_repr
-from embedder.vectors.white_space import strip
+from embedder.vectors.vectors import Vectors, check_positive_integer
 
 CHUNK_VALUES = 2**23  # scores of one matrix product: 32 MB in float32
 
@@ -57,19 +54,20 @@ class AnalogiesResult:
     sections: tuple[AnalogyScore, ...]
 
 
-def evaluate_pairs(vectors: Vectors, path: str | PathLike[str]) -> PairsResult:
-    """Correlations of cosine similarities with the scores of a file of word pairs.
+class WordPairs(NamedTuple):
+    """Pairs of words with scores, of a file."""
 
-    A line is `word1 word2 score`, separated by tabs (by blanks if there is no tab).
-    Empty lines, lines that start with # and a heading in the first line are skipped. If
-    either side is constant, its correlations are 0.0. With n-grams unknown words are
-    used, too.
+    path: str
+    pairs: list[tuple[str, str, float]]
 
-    Raises:
-      InputError: a line has another form, or fewer than two pairs can be used.
-      OSError: the file cannot be read.
-    """
-    return ScoredPairs.of(vectors, path).score(vectors.matrix)
+
+class WordAnalogies(NamedTuple):
+    """Questions of four words, of a file."""
+
+    path: str
+    lines: list[tuple[str, list[str] | None]]
+    """(section, None) for each section, then (section, four words) for each of its
+    questions."""
 
 
 class ScoredPairs:
@@ -79,16 +77,16 @@ class ScoredPairs:
       vector_of: gives an unknown word a vector f[D], or None.
 
     Raises:
-      InputError, OSError: see `evaluate_pairs`.
+      InputError: fewer than two pairs can be used.
     """
 
     def __init__(
         self,
-        path: str | PathLike[str],
+        given: WordPairs,
         keys: Sequence[str],
         vector_of: Callable[[str], np.ndarray | None] = lambda word: None,
     ):
-        pairs = list(_read_pairs(path))
+        path, pairs = given
         id_of, others = _Words(keys).id, dict[str, np.ndarray]()
         for word in itertools.chain.from_iterable(pair[:2] for pair in pairs):
             if id_of(word) < 0 and (vector := vector_of(word)) is not None:
@@ -112,10 +110,10 @@ class ScoredPairs:
         """Vectors of unknown words, f[D] each."""
 
     @classmethod
-    def of(cls, vectors: Vectors, path: str | PathLike[str]) -> Self:
+    def of(cls, vectors: Vectors, given: WordPairs) -> Self:
         """The pairs of a file, to score `vectors`, whose n-grams give unknown words."""
         return cls(
-            path,
+            given,
             vectors.keys,
             lambda word: vectors[word] if vectors.has_vector(word) else None,
         )
@@ -148,57 +146,31 @@ class AnalogyAnswers(NamedTuple):
     is_nearest: np.ndarray  # bool[Q], by c alone: its nearest neighbour is the answer
 
 
-def evaluate_analogies(
-    vectors: Vectors, path: str | PathLike[str], *, restrict_vocab: int = 30_000
-) -> AnalogiesResult:
-    """Accuracy on a file of analogy questions `a b c d`: a is to b as c is to d.
-
-    The answer is the word with the highest cosine similarity to b - a + c (3CosAdd;
-    Mikolov et al. 2013, arXiv:1301.3781), except a, b and c in any spelling. A line
-    `: NAME` starts a section.
-
-    Args:
-      restrict_vocab: only the first, most frequent keys are candidates. Questions with
-        another word are not used, but counted.
-
-    Raises:
-      InputError: a line has another form, or `restrict_vocab` is not an integer >= 1.
-      OSError: the file cannot be read.
-    """
-    found = analogy_answers(vectors, path, restrict_vocab=restrict_vocab)
-    return analogies_result(found)
-
-
-def analogy_answers(
-    vectors: Vectors, path: str | PathLike[str], *, restrict_vocab: int = 30_000
-) -> AnalogyAnswers:
-    """The answers to a file of questions, see `evaluate_analogies`, and those of a
-    baseline that ignores a and b (Linzen 2016, arXiv:1606.07736)."""
-    return AnalogyQuestions(path, vectors.keys, restrict_vocab).answers(vectors.unit)
-
-
 class AnalogyQuestions:
     """The questions of a file, to ask many models of the vocabulary `keys`.
 
+    Args:
+      restrict_vocab: only the first, most frequent keys are candidates.
+
     Raises:
-      InputError, OSError: see `evaluate_analogies`.
+      InputError: `restrict_vocab` is not an integer >= 1.
     """
 
     def __init__(
         self,
-        path: str | PathLike[str],
+        given: WordAnalogies,
         keys: Sequence[str],
         restrict_vocab: int = 30_000,
     ):
         check_positive_integer("restrict_vocab", restrict_vocab)
         words = _Words(keys[:restrict_vocab])
-        self._path = path
+        self._path = given.path
         self._num_candidates = restrict_vocab
         self._groups = [*words.spellings.values()]
         self._names: list[str] = []
         sections: list[int] = []
         questions: list[list[int]] = []
-        for name, question in _read_analogies(path):
+        for name, question in given.lines:
             if question is None:
                 self._names.append(name)
                 continue
@@ -232,25 +204,6 @@ class AnalogyQuestions:
             )
             answers.append(correct)
         return AnalogyAnswers(self._names, self._sections, known, *answers)
-
-
-def is_analogies(path: str | PathLike[str]) -> bool:
-    """Whether a file has analogy questions: its first line names a section."""
-    from embedder.data.tables.text_form import head_of
-
-    head = head_of(Path(path), 2**10).removeprefix(b"\xef\xbb\xbf")
-    return head.lstrip().startswith(b":")
-
-
-def looks_like_pairs(path: str | PathLike[str], num_lines: int) -> bool:
-    """Whether the first lines of a file, but a heading, are two words and a number."""
-    _, rows = _rows(path)
-    found = [
-        len(cells) == 3 and _is_number(cells[2])
-        for _, cells in itertools.islice(rows, num_lines)
-        if not cells[0].startswith("#")
-    ]
-    return bool(found) and all(found)
 
 
 def analogies_result(answers: AnalogyAnswers) -> AnalogiesResult:
@@ -362,83 +315,3 @@ def _pearson(first: np.ndarray, second: np.ndarray, counts: np.ndarray) -> np.nd
     scale = np.sqrt(sums[1] * sums[2])
     is_constant = scale <= 1e-12 * np.abs(scale).max(initial=0)
     return np.where(is_constant, 0.0, sums[0] / np.where(is_constant, 1, scale))
-
-
-_USUAL = {
-    "first": ("word1", "worda", "first", "w1", "key1"),
-    "second": ("word2", "wordb", "second", "w2", "key2"),
-    "score": ("score", "human", "humanmean", "similarity", "simlex999", "relatedness"),
-}
-
-
-def _read_pairs(path: str | PathLike[str]) -> Iterator[tuple[str, str, float]]:
-    """The words and the score of each pair."""
-    from embedder.data.tables.text_form import plain_name
-
-    names, rows = _rows(path)
-    plain = [*map(plain_name, names)]
-    found = [
-        [k for k, name in enumerate(plain) if name in _USUAL[kind]] for kind in _USUAL
-    ]
-    a, b, c = (each[0] for each in found) if all(found) else (0, 1, 2)
-    width = max(len(names), 3) if all(found) else 3
-    for number, cells in rows:
-        score = _number(cells[c]) if len(cells) == width else None
-        if score is not None:
-            yield cells[a], cells[b], score
-        elif not cells[0].startswith("#"):
-            raise InputError(
-                f"{path} line {number}: must be two words and a finite score, "
-                f"got {short_repr(' '.join(cells))}."
-            )
-
-
-def _rows(
-    path: str | PathLike[str],
-) -> tuple[list[str], Iterator[tuple[int, list[str]]]]:
-    """The names of the columns, and the rows of a table of pairs; the first row is a
-    header if it has no score."""
-    from embedder.data.tables.reader import read_rows
-    from embedder.data.tables.text_form import Roles
-
-    def is_header(rows: list[list[str]]) -> bool:
-        return len(rows[0]) > 2 and not any(map(_is_number, rows[0]))
-
-    return read_rows(Path(path), Roles(is_header=is_header, blanks=True, least=3))
-
-
-def _is_number(text: str) -> bool:
-    return _number(text) is not None
-
-
-def _number(text: str) -> float | None:
-    """`text` as a finite number, or None."""
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if np.isfinite(number) else None
-
-
-def _read_analogies(
-    path: str | PathLike[str],
-) -> Iterator[tuple[str, list[str] | None]]:
-    """(section, None) for each section, then (section, four words) for each of its
-    questions."""
-    from embedder.data.tables.reader import read_rows
-    from embedder.data.tables.text_form import Roles
-
-    name = None
-    roles = Roles(is_header=lambda rows: False, least=1, blanks=True, separators="")
-    for number, words in read_rows(Path(path), roles)[1]:
-        if words[0].startswith(":"):
-            name = strip(" ".join(words)[1:])
-            yield name, None
-            continue
-        if name is None or len(words) != 4:
-            rule = "`: NAME` of a section" if name is None else "four words"
-            raise InputError(
-                f"{path} line {number}: must be {rule}, got "
-                f"{short_repr(' '.join(words))}."
-            )
-        yield name, words

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from embedder.engine import stopwatch
 from embedder.report.chart import Chart, area_chart
 from embedder.report.metrics import Metrics
-from embedder.engine import stopwatch
 
 _NAMES = {
     "compile": "compiling, the first call",

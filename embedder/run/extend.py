@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 from embedder.config import Config, read_toml
 from embedder.disk import run_record
 from embedder.disk.workdir import Workdir
-from embedder.errors import InputError
-from embedder.run.facts import metrics_lines
-from embedder.run.saving import checkpoint_of
 from embedder.engine.checkpoints import Checkpoints
 from embedder.engine.epochs import Checkpoint, Progress
 from embedder.engine.task import Task, Trainer
+from embedder.errors import InputError
+from embedder.run.facts import metrics_lines
+from embedder.run.saving import checkpoint_of
 
 _log = logging.getLogger(__name__)
 

@@ -17,6 +17,7 @@ from embedder.disk.files import short_reason
 from embedder.disk.run_record import RunInputs, read_inputs, replace_data
 from embedder.disk.store import Store
 from embedder.disk.workdir import Workdir, temporary_run
+from embedder.engine.checkpoints import Checkpoints
 from embedder.errors import InputError
 from embedder.run.mirror_files import (
     MANIFEST,
@@ -29,7 +30,6 @@ from embedder.run.mirror_files import (
     to_json,
 )
 from embedder.run.run_state import RestartOptions, differences
-from embedder.engine.checkpoints import Checkpoints
 
 _AGAIN = 60.0  # seconds after which a failed copy is tried again
 _log = logging.getLogger(__name__)

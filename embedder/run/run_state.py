@@ -34,8 +34,8 @@ from embedder.disk.run_record import (
     read_inputs,
 )
 from embedder.disk.workdir import Workdir
-from embedder.errors import InputError
 from embedder.engine.hosts import processes
+from embedder.errors import InputError
 
 _STARTS = {
     "grow": "`resume` of another run",

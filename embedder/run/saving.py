@@ -12,7 +12,6 @@ from embedder.base.stages import report_stage
 from embedder.config import different_options, from_toml, options_of
 from embedder.config.settings import Interval
 from embedder.disk.run_record import COLUMNS, KEPT_FILES
-from embedder.run.stopping import Stop, Stopped
 from embedder.engine.checkpoints import (
     CheckpointError,
     Checkpoints,
@@ -24,6 +23,7 @@ from embedder.engine.epochs import Checkpoint, Progress, Status
 from embedder.engine.hosts import processes
 from embedder.engine.hosts.joining import leave, watch
 from embedder.engine.task import Trainer
+from embedder.run.stopping import Stop, Stopped
 
 _SAVE, _STOP, _FAIL = 1, 100, 1000  # the largest of all processes wins; _STOP + signal
 MEET_EVERY = 16  # calls of updates, of which about ten take a second

@@ -8,12 +8,17 @@ from typing import Any, NamedTuple, Protocol
 from embedder.base.terminal import shown
 from embedder.base.threads import use_threads
 from embedder.config import Config, options_of, per_host_names, with_options
-from embedder.data.kept_names import keep_names, read_content
 from embedder.disk import workdir as folder
 from embedder.disk.copies import keep_standard_input
 from embedder.disk.files import name_file_in_errors
+from embedder.disk.run_names import keep_names, read_content
 from embedder.disk.run_record import RunInputs, read_inputs, source_of
 from embedder.disk.workdir import Workdir
+from embedder.engine.checkpoints import Checkpoints, check_path
+from embedder.engine.epochs import Status
+from embedder.engine.hosts import processes
+from embedder.engine.memory import check_memory
+from embedder.engine.task import PretrainedRun, Task
 from embedder.errors import InputError
 from embedder.run import extend
 from embedder.run.mirror import Mirror
@@ -21,11 +26,6 @@ from embedder.run.run_state import RestartOptions, RunState, decide
 from embedder.run.saving import reproducibility_facts
 from embedder.run.stopping import Stop, Stopped, write_ending
 from embedder.run.train_plan import Plan, train_plan
-from embedder.engine.checkpoints import Checkpoints, check_path
-from embedder.engine.epochs import Status
-from embedder.engine.hosts import processes
-from embedder.engine.memory import check_memory
-from embedder.engine.task import PretrainedRun, Task
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 

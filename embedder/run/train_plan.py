@@ -11,12 +11,23 @@ from embedder.base.stages import report_stage
 from embedder.base.terminal import shown
 from embedder.config import to_toml
 from embedder.config.run_options import RunOptions
-from embedder.data.kept_names import keep_names
 from embedder.disk import workdir as folder
 from embedder.disk.files import name_file_in_errors
+from embedder.disk.run_names import keep_names
 from embedder.disk.run_record import RunInputs, write_inputs
 from embedder.disk.urls import without_secrets
 from embedder.disk.workdir import Workdir
+from embedder.engine.checkpoints import CheckpointError, Checkpoints
+from embedder.engine.epochs import (
+    Checkpoint,
+    Evaluations,
+    Progress,
+    Status,
+    run_epochs,
+)
+from embedder.engine.hosts import processes
+from embedder.engine.memory import memory_lines
+from embedder.engine.task import AnyTraining, Task, Trainer
 from embedder.run.curves import Events, Points, metrics_line
 from embedder.run.extend import Extension
 from embedder.run.mirror import Mirror
@@ -32,17 +43,6 @@ from embedder.run.saving import (
     start_or_broadcast,
 )
 from embedder.run.stopping import Stop
-from embedder.engine.checkpoints import CheckpointError, Checkpoints
-from embedder.engine.epochs import (
-    Checkpoint,
-    Evaluations,
-    Progress,
-    Status,
-    run_epochs,
-)
-from embedder.engine.hosts import processes
-from embedder.engine.memory import memory_lines
-from embedder.engine.task import AnyTraining, Task, Trainer
 from embedder.vectors.vectors import Vectors
 
 _DIVERGED = 10  # times the loss of the initial vectors: far above any useful loss

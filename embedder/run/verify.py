@@ -13,8 +13,8 @@ from embedder.disk.digests import (
 )
 from embedder.disk.folders import unfinished_folders
 from embedder.disk.workdir import Workdir
-from embedder.errors import InputNotFoundError
 from embedder.engine.checkpoints import CheckpointError, Checkpoints
+from embedder.errors import InputNotFoundError
 from embedder.vectors.index import index_damage
 
 _ANEW = "train anew with --overwrite, or restore a copy"

@@ -18,11 +18,11 @@ from typing import Any
 
 from embedder.config import Config, different_options, options_of
 from embedder.disk.workdir import Workdir
+from embedder.engine.task import Task
 from embedder.errors import InputError, InputExistsError
 from embedder.metrics.scores import Score
 from embedder.sweep.options import SweepOptions
 from embedder.sweep.space import Space, is_grid
-from embedder.engine.task import Task
 
 
 class SweepFolder:

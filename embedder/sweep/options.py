@@ -18,13 +18,13 @@ from embedder.config.run_options import RunOptions
 from embedder.encoders.outputs import evaluate
 from embedder.encoders.train_step import model_of
 from embedder.encoders.trainer import EncoderTrainer
+from embedder.engine.memory import memory_lines
+from embedder.engine.state import TrainState
 from embedder.errors import InputError, check_installed
-from embedder.tokens.eval_sets import eval_set
 from embedder.metrics.scores import Data, Score, score_of
 from embedder.sweep.search import brackets
 from embedder.sweep.space import Choices, Space, grid, is_grid, with_settings
-from embedder.engine.memory import memory_lines
-from embedder.engine.state import TrainState
+from embedder.tokens.eval_sets import eval_set
 
 _MOST_GROUPS = 64  # whose memory is checked before any trial is trained
 

@@ -31,22 +31,6 @@ from embedder.disk.workdir import (
     remove_parts,
     write_text,
 )
-from embedder.errors import InputError
-from embedder.metrics.scores import Score
-from embedder.run.saving import Saver, checkpoint_of
-from embedder.run.stopping import Stop, Stopped
-from embedder.sweep.folder import SweepFolder, check_same, facts_of
-from embedder.sweep.options import SweepOptions, checked, largest_models, scorer
-from embedder.sweep.search import brackets
-from embedder.sweep.space import Choices, Space, grid, is_grid, values_of, with_settings
-from embedder.sweep.trials import (
-    Result,
-    Trial,
-    newest,
-    read_results,
-    table,
-    write_results,
-)
 from embedder.engine.checkpoints import (
     CheckpointError,
     Checkpoints,
@@ -66,6 +50,22 @@ from embedder.engine.memory import check_memory
 from embedder.engine.replicas import stack_states, unstack_states
 from embedder.engine.state import TrainState
 from embedder.engine.task import Task
+from embedder.errors import InputError
+from embedder.metrics.scores import Score
+from embedder.run.saving import Saver, checkpoint_of
+from embedder.run.stopping import Stop, Stopped
+from embedder.sweep.folder import SweepFolder, check_same, facts_of
+from embedder.sweep.options import SweepOptions, checked, largest_models, scorer
+from embedder.sweep.search import brackets
+from embedder.sweep.space import Choices, Space, grid, is_grid, values_of, with_settings
+from embedder.sweep.trials import (
+    Result,
+    Trial,
+    newest,
+    read_results,
+    table,
+    write_results,
+)
 
 _log = logging.getLogger(__name__)
 

@@ -37,6 +37,8 @@ from embedder.disk.arrays import (
     unpack_strings,
 )
 from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
+from embedder.engine.rules import RowRule, row_rule
+from embedder.engine.state import TrainState
 from embedder.errors import InputError, InputNotFoundError
 from embedder.tokens.subwords import TABLE, ngram_rule, with_row_shapes
 from embedder.tokens.train_step import (
@@ -45,8 +47,6 @@ from embedder.tokens.train_step import (
     row_state_names,
     state_shapes,
 )
-from embedder.engine.rules import RowRule, row_rule
-from embedder.engine.state import TrainState
 from embedder.vectors.attributes import AttributeRows, Attributes
 from embedder.vectors.fasttext_bin import training_settings
 from embedder.vectors.subwords import Ngrams, subwords_of

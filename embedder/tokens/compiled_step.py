@@ -17,6 +17,12 @@ import numpy as np
 from embedder.config import Config, replicas_of, with_options
 from embedder.config.token_options import TokensOptions
 from embedder.data.blocks import PADDING, Blocks
+from embedder.engine.compilation import enable_compilation_cache
+from embedder.engine.compiled_step import CompiledStep, Placement, place_updates
+from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout, map_batch
+from embedder.engine.replicas import on_threads, vmap_updates
+from embedder.engine.rules import RowRule, row_rule
+from embedder.engine.state import TrainState
 from embedder.errors import InputError
 from embedder.tokens import loader
 from embedder.tokens.hierarchical import Objective
@@ -30,12 +36,6 @@ from embedder.tokens.row_lr_multipliers import (
 )
 from embedder.tokens.subwords import TABLE, empty_index, subword_program
 from embedder.tokens.train_step import TableParts, host_state, updates_function
-from embedder.engine.compilation import enable_compilation_cache
-from embedder.engine.compiled_step import CompiledStep, Placement, place_updates
-from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout, map_batch
-from embedder.engine.replicas import on_threads, vmap_updates
-from embedder.engine.rules import RowRule, row_rule
-from embedder.engine.state import TrainState
 
 _LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
 _WHOLE = 5  # words that one with a whole session as its context counts for

@@ -16,7 +16,14 @@ import numpy as np
 from embedder.config.token_options import TokensOptions
 from embedder.data.encoded import TokenSource
 from embedder.data.graph import Walks
+from embedder.data.label_files import read_labels
 from embedder.data.split import Sequences, num_held_out, sequences, trained_sequences
+from embedder.data.word_files import (
+    is_analogies,
+    looks_like_pairs,
+    read_analogies,
+    read_pairs,
+)
 from embedder.errors import InputError
 from embedder.metrics.counting import (
     first_tokens,
@@ -26,7 +33,6 @@ from embedder.metrics.counting import (
     positive_pmi,
     same_session,
 )
-from embedder.tokens.heldout import MOST_PAIRS, predictions, unigram_predictions
 from embedder.metrics.intervals import RESAMPLES, affordable
 from embedder.metrics.ranking import (
     DECAY,
@@ -44,9 +50,8 @@ from embedder.metrics.words import (
     AnalogyAnswers,
     AnalogyQuestions,
     ScoredPairs,
-    is_analogies,
-    looks_like_pairs,
 )
+from embedder.tokens.heldout import MOST_PAIRS, predictions, unigram_predictions
 from embedder.vectors.search import unit_rows
 
 _HEAD = 1000  # lines that tell a similarity set from labels
@@ -243,7 +248,7 @@ def edges_set(options: TokensOptions, encoded: TokenSource) -> EvalSet:
 
     assert isinstance(encoded, Walks), "walks are over a graph"
     edges, directed = encoded.held_out[:_MOST_EDGES], options.directed
-    adjacency = functools.cache(lambda: links.adjacency_of(encoded))
+    adjacency = functools.cache(encoded.graph.adjacency)
 
     @functools.cache
     def others() -> links.Pairs:
@@ -291,7 +296,7 @@ def file_set(options: TokensOptions, encoded: TokenSource) -> EvalSet:
 def _pairs_set(path: str, options: TokensOptions, encoded: TokenSource) -> EvalSet:
     """A similarity set, by the cosines of its pairs."""
     vocabulary = encoded.vocabulary
-    pairs = ScoredPairs(path, vocabulary.tokens)
+    pairs = ScoredPairs(read_pairs(path), vocabulary.tokens)
 
     @functools.cache
     def baselines() -> dict[str, np.ndarray]:
@@ -311,7 +316,7 @@ def _pairs_set(path: str, options: TokensOptions, encoded: TokenSource) -> EvalS
 
 def _analogies_set(path: str, encoded: TokenSource) -> EvalSet:
     """Analogy questions, by b - a + c."""
-    questions = AnalogyQuestions(path, encoded.vocabulary.tokens)
+    questions = AnalogyQuestions(read_analogies(path), encoded.vocabulary.tokens)
     questions.check_known()
 
     def answers(options: TokensOptions, tables: Tables) -> AnalogyAnswers:
@@ -328,9 +333,7 @@ def _labels_set(path: str, walks: Walks) -> EvalSet:
         by_degree,
         by_frequency,
         by_regression,
-        read_labels,
     )
-    from embedder.metrics.links import adjacency_of
 
     labels = read_labels(Path(path), walks.vocabulary.tokens)
     has_label = labels.has_label
@@ -338,7 +341,7 @@ def _labels_set(path: str, walks: Walks) -> EvalSet:
     def baselines() -> dict[str, Predictor]:
         return {
             "most frequent labels": by_frequency(has_label),
-            "degree": by_degree(adjacency_of(walks), labels.rows, has_label),
+            "degree": by_degree(walks.graph.adjacency(), labels.rows, has_label),
         }
 
     def answers(options: TokensOptions, tables: Tables) -> Predictor | None:

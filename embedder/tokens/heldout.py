@@ -30,7 +30,6 @@ from embedder.config.token_options import TokensOptions
 from embedder.data.huffman import descending, huffman_tree
 from embedder.data.split import Sequences
 from embedder.data.vocabulary import keep_limit
-from embedder.metrics.intervals import RESAMPLES, Estimate, ratio_estimate
 from embedder.metrics.words import CHUNK_VALUES
 
 MOST_PAIRS = 10_000
@@ -88,18 +87,6 @@ def predictions(
         scores = np.einsum("nd,nd->n", hidden[rows], output[targets]) + bias[targets]
         found = scores - _log_sums(hidden, output, bias)[rows]
     return Predictions(found, baseline, sequence)
-
-
-def mean_by_sequence(
-    values: np.ndarray, sequence: np.ndarray, num: int = RESAMPLES, seed: int = 0
-) -> Estimate:
-    """The mean of f[n]; its interval is by `num` resamples of whole sequences, whose
-    number i64[n] tells: of one sequence there is none."""
-    _, group = np.unique(sequence, return_inverse=True)
-    sums, sizes = np.bincount(group, values), np.bincount(group)
-    num = num if len(sizes) > 1 else 0
-    with np.errstate(over="ignore", invalid="ignore"):
-        return ratio_estimate(sums, sizes, num, seed)
 
 
 def unigram_predictions(

@@ -11,9 +11,9 @@ from typing import Literal, NamedTuple
 import jax
 import numpy as np
 
+from embedder.base.prefetch import parallel_map
 from embedder.config.run_options import RunOptions
 from embedder.data.blocks import PADDING, BlockSource, StepBatches
-from embedder.data.prefetch import parallel_map
 from embedder.data.tfdata import (
     check_tensorflow,
     has_tensorflow,

@@ -11,15 +11,15 @@ from embedder.config.settings import Interval
 from embedder.config.token_options import TokensOptions
 from embedder.data.blocks import weight_dtype
 from embedder.data.encoded import TokenSource
+from embedder.engine.devices import Demand, check_fits
+from embedder.engine.mesh_layout import MeshLayout
+from embedder.engine.rules import row_rule
 from embedder.metrics.ranking import STEPS
 from embedder.tokens.loader import choose_updates_per_call, loader_workers
 from embedder.tokens.objective import num_positions
 from embedder.tokens.prepare import UPDATES_AT_ONCE
 from embedder.tokens.subwords import SUBWORDS_AT_ONCE
 from embedder.tokens.train_step import TableParts, state_shapes
-from embedder.engine.devices import Demand, check_fits
-from embedder.engine.mesh_layout import MeshLayout
-from embedder.engine.rules import row_rule
 
 _ROW_COPIES = 6  # arrays as large as the rows of an update that XLA keeps at once
 _BUILDING = "building graph"

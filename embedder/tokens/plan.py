@@ -26,6 +26,7 @@ from embedder.data.huffman import Tree, huffman_tree
 from embedder.data.packing import filled_share
 from embedder.data.split import trained_share
 from embedder.data.vocabulary import Vocabulary, expected_tokens
+from embedder.engine.devices import Demand
 from embedder.errors import InputError
 from embedder.tokens import loader
 from embedder.tokens.artefact import ModelFile
@@ -54,7 +55,6 @@ from embedder.tokens.memory import demand
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers, product
 from embedder.tokens.subwords import SubwordTable, ngram_rule, subword_table
 from embedder.tokens.train_step import TableParts
-from embedder.engine.devices import Demand
 from embedder.vectors.attributes import Attributes
 
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from embedder.config.token_options import TokensOptions
 from embedder.data.blocks import Blocks
+from embedder.engine.collectives import Collectives
 from embedder.tokens.hierarchical import Objective
 from embedder.tokens.objective import Pairs, Rows, pairs_of
-from embedder.engine.collectives import Collectives
 
 
 class Batch(NamedTuple):

@@ -32,6 +32,7 @@ from embedder.disk.remote_run import copy_of_base
 from embedder.disk.run_record import check_has_one_model, check_sound
 from embedder.disk.urls import without_secrets
 from embedder.disk.workdir import Workdir
+from embedder.engine.checkpoints import Checkpoints, tree_of
 from embedder.errors import InputError, InputNotFoundError
 from embedder.tokens.artefact import (
     ModelFile,
@@ -47,7 +48,6 @@ from embedder.tokens.initialization import (
     PretrainedVectors,
     common_ids,
 )
-from embedder.engine.checkpoints import Checkpoints, tree_of
 from embedder.vectors.export import endings, read_vectors
 from embedder.vectors.key_rows import KeyErrors
 from embedder.vectors.vectors import Vectors

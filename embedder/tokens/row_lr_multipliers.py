@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from embedder.tokens.prepare import Distinct, Prepared
 from embedder.engine.collectives import Collectives
 from embedder.engine.compiled_step import CompiledStep
 from embedder.engine.rules import rows_at
 from embedder.engine.state import TrainState
+from embedder.tokens.prepare import Distinct, Prepared
 
 AnyProgram = TypeVar("AnyProgram", bound=CompiledStep)
 

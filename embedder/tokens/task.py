@@ -31,6 +31,10 @@ from embedder.disk import workdir as folder
 from embedder.disk.copies import local_copy
 from embedder.disk.run_record import without_file_secrets
 from embedder.disk.workdir import Workdir
+from embedder.engine.compilation import avoid_slow_scatters
+from embedder.engine.epochs import Checkpoint
+from embedder.engine.state import TrainState
+from embedder.engine.task import PretrainedRun
 from embedder.errors import InputError
 from embedder.metrics.score_table import write_scores
 from embedder.tokens.artefact import ModelFile, model_of_state, read_model, write_model
@@ -49,10 +53,6 @@ from embedder.tokens.pretrained import (
     write_start,
 )
 from embedder.tokens.trainer import TokensTrainer
-from embedder.engine.compilation import avoid_slow_scatters
-from embedder.engine.epochs import Checkpoint
-from embedder.engine.state import TrainState
-from embedder.engine.task import PretrainedRun
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.ensemble_files import write_ensemble
 from embedder.vectors.export import write_run_vectors, write_vectors

@@ -18,6 +18,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from embedder.engine.rules import RowRule, plus_rows
+from embedder.engine.state import TrainState
 from embedder.tokens.objective import Pairs, Rows
 from embedder.tokens.prepare import (
     Batch,
@@ -43,8 +45,6 @@ from embedder.tokens.subwords import (
     set_words,
     step_subwords,
 )
-from embedder.engine.rules import RowRule, plus_rows
-from embedder.engine.state import TrainState
 
 TABLES = "input", "output"
 """The names of the tables; with subwords there is a third, `subwords.TABLE`."""

@@ -21,22 +21,6 @@ from embedder.data.encoded import TokenSource
 from embedder.data.huffman import Tree, path_lengths
 from embedder.data.split import num_held_out
 from embedder.data.vocabulary import expected_tokens
-from embedder.metrics.score_table import ScoreTable
-from embedder.tokens.training_scores import TrainingScores, training_scores
-from embedder.tokens import loader
-from embedder.tokens.artefact import ModelFile
-from embedder.tokens.compiled_step import (
-    READ_FROM_BATCHES,
-    REPLICA_AXES,
-    TABLE_AXES,
-    model_of,
-    pick_backend,
-    program_of,
-)
-from embedder.tokens.memory import check_tables_fit, memory_needed
-from embedder.tokens.plan import TrainingPlan
-from embedder.tokens.prepare import Batch, log_noise
-from embedder.tokens.train_step import RowState, initial_state
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.compiled_step import PlacedState
 from embedder.engine.devices import devices_line, pick_layout
@@ -53,6 +37,22 @@ from embedder.engine.replicas import (
 )
 from embedder.engine.rules import linear_rate
 from embedder.engine.state import TrainState
+from embedder.metrics.score_table import ScoreTable
+from embedder.tokens import loader
+from embedder.tokens.artefact import ModelFile
+from embedder.tokens.compiled_step import (
+    READ_FROM_BATCHES,
+    REPLICA_AXES,
+    TABLE_AXES,
+    model_of,
+    pick_backend,
+    program_of,
+)
+from embedder.tokens.memory import check_tables_fit, memory_needed
+from embedder.tokens.plan import TrainingPlan
+from embedder.tokens.prepare import Batch, log_noise
+from embedder.tokens.train_step import RowState, initial_state
+from embedder.tokens.training_scores import TrainingScores, training_scores
 
 _log = logging.getLogger(__name__)
 

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 
 from embedder.config.token_options import BEST_BY, TokensOptions
 from embedder.data.encoded import TokenSource
+from embedder.metrics.intervals import RESAMPLES, Estimate
+from embedder.metrics.score_table import VECTORS, Metrics, ScoreTable
+from embedder.metrics.scores import SCORES, Score, measured, scores_on
 from embedder.tokens.eval_sets import (
     EvalSet,
     Tables,
@@ -17,9 +20,6 @@ from embedder.tokens.eval_sets import (
     quick_items_set,
     sequences_set,
 )
-from embedder.metrics.intervals import RESAMPLES, Estimate
-from embedder.metrics.score_table import VECTORS, Metrics, ScoreTable
-from embedder.metrics.scores import SCORES, Score, measured, scores_on
 
 _log = logging.getLogger(__name__)
 

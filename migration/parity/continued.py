@@ -17,12 +17,12 @@ from embedder.config import Config, with_options
 from embedder.data import shards
 from embedder.data.corpus import sequences_corpus
 from embedder.data.earlier import EarlierCorpus
+from embedder.engine.epochs import run_epochs
 from embedder.errors import InputError
 from embedder.tokens.plan import TrainingInputs, plan
 from embedder.tokens.pretrained import given_start
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers
 from embedder.tokens.trainer import TokensTrainer
-from embedder.engine.epochs import run_epochs
 from legacy.huffman import huffman_tree
 from legacy.vocabulary import Vocabulary, build_vocabulary, read_text
 from migration.parity import updating

@@ -15,8 +15,8 @@ from embedder.data import blocks, shards, vocabulary
 from embedder.data.blocks import PADDING, BlockSource, StepBatches
 from embedder.data.encoded import Encoded
 from embedder.data.tfdata import has_tensorflow
-from embedder.tokens import loader
 from embedder.engine.rules import linear_rate
+from embedder.tokens import loader
 from migration.parity.difference import (
     Difference,
     difference,

@@ -18,8 +18,8 @@ from embedder.encoders.networks.mlp import layers_of, params_of
 from embedder.encoders.networks.network import Model
 from embedder.encoders.task import model_settings
 from embedder.encoders.trainer import EncoderTrainer
-from embedder.errors import InputError
 from embedder.engine.epochs import run_epochs
+from embedder.errors import InputError
 from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.data import loaders

@@ -9,9 +9,9 @@ import numpy as np
 from embedder.config.encoder_options import parse_arguments
 from embedder.encoders.networks.mlp import layers_of
 from embedder.encoders.trainer import EncoderTrainer
-from embedder.errors import InputError
 from embedder.engine.replicas import unstack_states
 from embedder.engine.state import TrainState
+from embedder.errors import InputError
 from legacy import network
 from migration.parity.difference import Difference, difference
 from migration.parity.encoder_subject import (

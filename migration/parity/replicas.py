@@ -13,10 +13,10 @@ from embedder.config import Config, resolve, with_options
 from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import encode
 from embedder.data.encoded import Encoded
-from embedder.tokens.plan import TrainingPlan
-from embedder.tokens.trainer import TokensTrainer
 from embedder.engine.epochs import run_epochs
 from embedder.engine.replicas import unstack_states
+from embedder.tokens.plan import TrainingPlan
+from embedder.tokens.trainer import TokensTrainer
 from legacy.huffman import huffman_tree
 from migration.parity.difference import Difference, difference, worst
 from migration.parity.equations import resample

@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from embedder import evaluate_analogies, evaluate_pairs
 from embedder.base.terminal import say, shown
 from embedder.config import Config, nearest, options_of, with_options
 from embedder.errors import InputError, InputNotFoundError
-from embedder.metrics.words import evaluate_analogies, evaluate_pairs
 from embedder.vectors.vectors import Vectors
 from migration.parity.difference import Difference
 from migration.parity.encoder import ENCODER_RUNGS, encoder_ladder

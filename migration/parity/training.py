@@ -12,10 +12,10 @@ import legacy
 from embedder.config import Config, resolve, with_options
 from embedder.data.encoded import Encoded
 from embedder.disk.workdir import Workdir
+from embedder.engine.epochs import Evaluations, run_epochs
 from embedder.tokens.artefact import ModelFile, model_settings, read_model
 from embedder.tokens.plan import TrainingPlan
 from embedder.tokens.trainer import TokensTrainer
-from embedder.engine.epochs import Evaluations, run_epochs
 from migration.convert import model_to_run, run_to_model
 from migration.parity.difference import Difference, difference, difference_of_tokens
 from migration.parity.tolerances import TOLERANCE

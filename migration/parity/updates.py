@@ -16,13 +16,13 @@ import legacy.update
 from embedder.config import Config
 from embedder.data.blocks import StepBatches
 from embedder.data.huffman import huffman_tree
+from embedder.engine.rules import linear_rate
 from embedder.tokens.compiled_step import TablesProgram
 from embedder.tokens.objective import Rows
 from embedder.tokens.prepare import Batch, Gathered, log_noise, prepare
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers
 from embedder.tokens.subwords import TABLE, SubwordTable, ngram_rule, subword_table
 from embedder.tokens.train_step import Loss, host_state, row_gradients
-from embedder.engine.rules import linear_rate
 from embedder.vectors.attributes import Attributes
 from migration.parity import equations
 from migration.parity.difference import Difference, difference

@@ -28,10 +28,10 @@ from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import BaseVocabulary, encode, encode_cached
 from embedder.data.graphs.csr import Edges
 from embedder.data.graphs.walks import split_edges
+from embedder.data.label_files import read_labels
 from embedder.disk import lock
-from embedder.metrics.labels import read_labels
-from embedder.metrics.ranking import split_cases, target_ranks
 from embedder.engine.checkpoints import Checkpoints
+from embedder.metrics.ranking import split_cases, target_ranks
 from tests.contract.events import at_each_event
 
 START = "--epochs 0 --min-count 1 --loader memory --no-report --vector-size 4"

@@ -14,8 +14,8 @@ import pytest
 from embedder import EmbeddingTrainer, every, read_ensemble
 from embedder.cli.main import main
 from embedder.encoders.augment import make_augment
-from embedder.gensim import Word2Vec
 from embedder.engine import epochs
+from embedder.gensim import Word2Vec
 from tests.contract.events import at_each_event
 from tests.encoders.image_cases import make_training
 

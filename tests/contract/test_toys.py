@@ -34,12 +34,12 @@ from embedder.data.examples.examples import ExampleSet, Source, file_set, make_e
 from embedder.data.tables import formats as table_formats
 from embedder.encoders.networks.network import BaseNetwork, Draws, Model
 from embedder.encoders.objectives import Softmax
+from embedder.engine.rules import RowRule, scale_by_rate
 from embedder.errors import InputError
 from embedder.metrics.intervals import mean_estimates
 from embedder.metrics.scores import NEEDS, SCORES, Score
 from embedder.report.metrics import read_metrics
 from embedder.tokens.skipgram import SKIPGRAM
-from embedder.engine.rules import RowRule, scale_by_rate
 from embedder.vectors import export
 from embedder.vectors.vectors import Vectors
 from tests.commands import error_line, run_python

@@ -20,8 +20,8 @@ from embedder.encoders import memory
 from embedder.encoders.memory import choose_loader
 from embedder.encoders.plan import TrainingInputs, plan
 from embedder.encoders.trainer import EncoderTrainer
-from embedder.errors import InputError
 from embedder.engine.epochs import run_epochs
+from embedder.errors import InputError
 from tests.commands import run_python
 from tests.encoders.image_cases import make_training
 

@@ -10,9 +10,9 @@ from embedder.config import Config, common_config, with_options
 from embedder.data.examples.examples import Examples
 from embedder.encoders.plan import TrainingInputs, plan
 from embedder.encoders.trainer import EncoderTrainer
-from embedder.errors import InputError
 from embedder.engine.epochs import Checkpoint, run_epochs
 from embedder.engine.replicas import unstack_states
+from embedder.errors import InputError
 from tests.encoders.image_cases import largest_difference
 
 SEED, EPOCHS = 5, 17  # of 6 updates: 102

@@ -17,9 +17,9 @@ from embedder.encoders.outputs import (
     softmax,
 )
 from embedder.encoders.predictor import Predictor
+from embedder.engine.replicas import stack_states
 from embedder.errors import InputError
 from embedder.metrics.uncertainty import split_entropy
-from embedder.engine.replicas import stack_states
 
 K, NETWORK = 4, MLP((6, 9, 5, 3))
 RNG = np.random.default_rng(0)

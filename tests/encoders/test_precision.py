@@ -15,8 +15,8 @@ from embedder.config.encoder_options import EncoderOptions
 from embedder.encoders.networks.encoder import num_operations
 from embedder.encoders.networks.mlp import MLP
 from embedder.encoders.networks.registry import network_for
-from embedder.errors import InputError
 from embedder.engine.memory import peak_bytes
+from embedder.errors import InputError
 from tests.commands import error_line
 from tests.encoders.image_cases import (
     NETWORKS,

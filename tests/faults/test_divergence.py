@@ -14,8 +14,8 @@ from embedder import read_ensemble, read_vectors
 from embedder.base.limits import Limit
 from embedder.cli.main import main
 from embedder.encoders.networks.encoder import Encoder
-from embedder.tokens.trainer import TokensTrainer
 from embedder.engine.checkpoints import Checkpoints
+from embedder.tokens.trainer import TokensTrainer
 from tests.commands import error_line, run_python
 
 FAST = "text.txt --loader memory --vector-size 4 --min-count 1 --sample 0"

@@ -17,9 +17,9 @@ from embedder.api.families import open_task
 from embedder.cli.main import main
 from embedder.config import Config
 from embedder.disk import copies, remote
+from embedder.engine.hosts import processes
 from embedder.errors import InputError
 from embedder.run import train
-from embedder.engine.hosts import processes
 from tests.commands import run_python
 from tests.refusals.rows import write_shared
 from tests.servers import Server, serving

@@ -18,7 +18,6 @@ from embedder.cli.main import main
 from embedder.config import read_toml
 from embedder.data.corpus import text_corpus
 from embedder.data.encode import encode
-from embedder.tokens import eval_sets
 from embedder.metrics import next_items as module
 from embedder.metrics.next_item_baselines import (
     STAN,
@@ -37,6 +36,7 @@ from embedder.metrics.next_items import (
     write_weights,
 )
 from embedder.metrics.ranking import last_items, target_ranks
+from embedder.tokens import eval_sets
 from embedder.tokens.artefact import read_model
 from embedder.vectors import search
 

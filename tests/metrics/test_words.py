@@ -5,14 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from embedder import evaluate_analogies, evaluate_pairs
+from embedder.api.word_scores import analogy_answers
 from embedder.metrics import words as evaluate
-from embedder.metrics.words import (
-    AnalogyScore,
-    PairsResult,
-    analogy_answers,
-    evaluate_analogies,
-    evaluate_pairs,
-)
+from embedder.metrics.words import AnalogyScore, PairsResult
 from embedder.vectors.subwords import NgramRule, Ngrams, ngram_buckets
 from embedder.vectors.vectors import Vectors
 

@@ -9,11 +9,11 @@ from embedder.config import Config, with_options
 from embedder.data.attributes import given_attributes
 from embedder.data.blocks import Blocks, StepBatches
 from embedder.data.huffman import huffman_tree
+from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout
 from embedder.tokens.compiled_step import make_program
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers, factored_program
 from embedder.tokens.subwords import ngram_rule, subword_program, subword_table
 from embedder.tokens.train_step import TableParts
-from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout
 from embedder.vectors.attributes import Attributes
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample, random_tables

@@ -9,9 +9,15 @@ import numpy as np
 import polars as pl
 import safetensors.numpy
 
-from embedder import Vectors, read_ensemble, read_vectors, write_vectors
+from embedder import (
+    Vectors,
+    evaluate_analogies,
+    evaluate_pairs,
+    read_ensemble,
+    read_vectors,
+    write_vectors,
+)
 from embedder.disk.arrays import pack_strings
-from embedder.metrics.words import evaluate_analogies, evaluate_pairs
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.ensemble_files import write_ensemble, write_stability
 from tests.refusals.rows import Content, calls_of, write

@@ -24,9 +24,9 @@ from embedder import read_vectors
 from embedder.cli.main import main
 from embedder.disk.lock import _boot_id, hold_lock
 from embedder.disk.workdir import Workdir
+from embedder.engine.checkpoints import Checkpoints
 from embedder.report.chart import text_chart
 from embedder.report.watch import probes as watch_probes
-from embedder.engine.checkpoints import Checkpoints
 from tests.commands import SECONDS, run_python
 
 FAST = "--loader memory --vector-size 8 --min-count 1 --sample 0 --block 32 "

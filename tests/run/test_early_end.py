@@ -14,10 +14,10 @@ from embedder.config.settings import Interval
 from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import encode
 from embedder.data.split import sequences
-from embedder.metrics.ranking import next_item
 from embedder.engine import epochs as module
 from embedder.engine.checkpoints import CheckpointError, Checkpoints
 from embedder.engine.epochs import Evaluations, Timer
+from embedder.metrics.ranking import next_item
 
 SMALL = ("--loader", "memory", "--vector-size", "4", "--min-count", "1", "--block")
 SMALL += ("32", "--blocks-per-update", "1", "--sample", "0", "--epochs", "4")

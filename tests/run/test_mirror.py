@@ -11,9 +11,9 @@ import pytest
 from embedder.cli.main import main
 from embedder.disk import store
 from embedder.disk.workdir import Workdir
+from embedder.engine.checkpoints import Checkpoints
 from embedder.run import mirror_files
 from embedder.run.mirror import Mirror
-from embedder.engine.checkpoints import Checkpoints
 
 TABLES = ("corpus.txt", "--loader", "memory", "--epochs", "2", "--vector-size", "4")
 TABLES += ("--min-count", "1", "--block", "32", "--blocks-per-update", "2")

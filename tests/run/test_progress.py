@@ -9,9 +9,9 @@ from rich.console import Console
 
 from embedder import EmbeddingTrainer, every
 from embedder.base.stages import report_stage, showing_stages
+from embedder.engine.epochs import Status
 from embedder.run import progress
 from embedder.run.progress import display, summary
-from embedder.engine.epochs import Status
 from tests.commands import wait_until
 
 TEXT = [[f"w{(i * j) % 23}" for j in range(40)] for i in range(60)]

@@ -5,11 +5,11 @@ import types
 import pytest
 
 from embedder.config.settings import Interval
+from embedder.engine.epochs import Checkpoint, Progress
+from embedder.engine.hosts.joining import watch
 from embedder.run import saving
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
-from embedder.engine.epochs import Checkpoint, Progress
-from embedder.engine.hosts.joining import watch
 
 
 class Disk:

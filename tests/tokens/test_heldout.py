@@ -16,12 +16,12 @@ from embedder.data.encoded import Encoded
 from embedder.data.split import Sequences, held_out, sequence_hashes
 from embedder.data.split import sequences as held_out_sequences
 from embedder.data.vocabulary import keep_limit
-from embedder.tokens import eval_sets as module
+from embedder.engine.epochs import run_epochs
 from embedder.metrics.ranking import next_item
-from embedder.tokens.training_scores import TrainingScores, training_scores
+from embedder.tokens import eval_sets as module
 from embedder.tokens.plan import TrainingPlan
 from embedder.tokens.trainer import TokensTrainer
-from embedder.engine.epochs import run_epochs
+from embedder.tokens.training_scores import TrainingScores, training_scores
 from tests.held_out import log_likelihood
 
 ARCHITECTURES = pytest.mark.parametrize("architecture", ["skipgram", "cbow"])

@@ -10,6 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from embedder.engine.rules import capped_sgd, rowwise_adagrad
+from embedder.engine.state import device_state
 from embedder.tokens import compiled_step, objective, train_step
 from embedder.tokens.cbow import CBOW
 from embedder.tokens.objective import Rows
@@ -17,8 +19,6 @@ from embedder.tokens.prepare import summed_weights
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers, with_factors
 from embedder.tokens.skipgram import SKIPGRAM
 from embedder.tokens.train_step import host_state, updates_function
-from embedder.engine.rules import capped_sgd, rowwise_adagrad
-from embedder.engine.state import device_state
 from migration.parity.updates import random_factors as factors
 from migration.parity.updates import updates_rung
 from tests.pairs import pairwise

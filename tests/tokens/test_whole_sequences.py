@@ -16,9 +16,9 @@ from embedder.config import Config, resolve, with_options
 from embedder.data.columns import Columns
 from embedder.data.encode import encode
 from embedder.data.sessions import frame_corpus
+from embedder.engine.epochs import run_epochs
 from embedder.tokens.plan import TrainingPlan
 from embedder.tokens.trainer import TokensTrainer
-from embedder.engine.epochs import run_epochs
 
 HOLDOUT, CAP, NEGATIVE, SIZE = 0.25, 3.0, 2, 5
 EPOCHS = range(2)

@@ -12,6 +12,7 @@ from embedder.cli.arguments import Evaluate
 from embedder.cli.evaluate.report import Report, Scores
 from embedder.cli.evaluate.training_data import is_directed, training_graph
 from embedder.data.graph import check_numba
+from embedder.data.label_files import read_labels
 from embedder.data.table_files import edge_files
 from embedder.errors import InputError
 from embedder.metrics.labels import (
@@ -20,7 +21,6 @@ from embedder.metrics.labels import (
     by_degree,
     by_frequency,
     by_regression,
-    read_labels,
 )
 from embedder.metrics.links import (
     COUNTED,

@@ -23,7 +23,6 @@ from embedder.disk.run_record import base_of, check_sound, manifest_of, source_o
 from embedder.disk.urls import is_url
 from embedder.disk.workdir import Workdir
 from embedder.errors import InputError
-from embedder.metrics.links import adjacency_of
 from embedder.tokens.artefact import read_model
 from embedder.tokens.task import open_corpus
 
@@ -51,7 +50,7 @@ def training_graph(path: Path) -> sparse.csr_array:
     run, config = _run(path)
     if not config.tables.walks:
         raise InputError("the run was not trained on a graph")
-    return adjacency_of(_walks(run, config))
+    return _walks(run, config).graph.adjacency()
 
 
 def is_directed(path: Path) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from embedder.api.results import finished_run
+from embedder.api.word_scores import analogy_answers
 from embedder.cli.arguments import Evaluate
 from embedder.cli.evaluate.report import Report, Scores
 from embedder.cli.evaluate.training_data import training_sequences
@@ -14,12 +15,13 @@ from embedder.data.encode import BaseVocabulary, encode
 from embedder.data.sources import file_corpus
 from embedder.data.split import sequences
 from embedder.data.vocabulary import Vocabulary
+from embedder.data.word_files import read_pairs
 from embedder.errors import InputError
 from embedder.metrics.counting import first_tokens, log_ratios, positive_pmi
-from embedder.tokens.heldout import predictions
 from embedder.metrics.scores import measured
-from embedder.metrics.words import ScoredPairs, analogies_result, analogy_answers
+from embedder.metrics.words import ScoredPairs, analogies_result
 from embedder.tokens.artefact import read_model
+from embedder.tokens.heldout import predictions
 from embedder.vectors.vectors import Vectors
 
 _FREQUENCY, _PMI = "frequency", "co-occurrence"
@@ -41,7 +43,7 @@ def word_reports(args: Evaluate, run: Path, vectors: Vectors) -> Iterator[Report
 
 def score_pairs(run: Path, vectors: Vectors, path: Path, seed: int) -> Report:
     """Correlations of cosines with the scores of a similarity set."""
-    pairs = ScoredPairs.of(vectors, path)
+    pairs = ScoredPairs.of(vectors, read_pairs(path))
     result = pairs.score(vectors.matrix)
     baselines, missing = _counted(run, vectors, pairs)
 

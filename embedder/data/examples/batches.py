@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from embedder.base.prefetch import parallel_map
 from embedder.data.bootstrap import multiplicities
 from embedder.data.examples.examples import Examples
-from embedder.data.prefetch import parallel_map
 from embedder.data.tfdata import import_tensorflow, quiet_options
 
 _BYTES, _RESIDENT_BYTES = 2**23, 2**26  # of the features of a call

@@ -18,8 +18,8 @@ import numpy as np
 from numpy.lib.format import open_memmap
 
 from embedder.base.limits import check_room
+from embedder.base.prefetch import parallel_map
 from embedder.base.stages import report_stage
-from embedder.data.prefetch import parallel_map
 from embedder.disk.arrays import memory_map_npy
 from embedder.disk.digests import check_digests, files_in, write_digests
 from embedder.disk.files import name_file_in_errors, short_reason

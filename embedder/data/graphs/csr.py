@@ -94,6 +94,11 @@ class Graph(NamedTuple):
         """Bytes of its arrays."""
         return sum(array.nbytes for array in self)
 
+    def adjacency(self) -> csr_array:
+        """1 for each edge, both ways where it is undirected, f64[V, V]."""
+        ones, shape = np.ones(len(self.neighbors)), (self.num_nodes, self.num_nodes)
+        return csr_array((ones, self.neighbors, self.offsets), shape=shape)
+
 
 def building_bytes(num_edges: int, has_weights: bool) -> int:
     """Bytes of memory that it takes at most to read and build this many edges."""

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from embedder.config.encoder_options import EncoderOptions
-from embedder.errors import InputError
 from embedder.engine.collectives import Collectives
+from embedder.errors import InputError
 
 Array = jax.Array | np.ndarray
 Params = Mapping[str, Mapping[str, Array]]

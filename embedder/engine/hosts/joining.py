@@ -22,9 +22,9 @@ import jax
 from jax._src.clusters import ClusterEnv  # there is no public way to ask a launcher
 
 from embedder.config.run_options import PeersConfig
-from embedder.errors import InputError
 from embedder.engine.compilation import avoid_slow_scatters
 from embedder.engine.hosts.watch import Watch
+from embedder.errors import InputError
 
 LOST = "Lost another process of the run, which ended or was stopped: see its own log."
 _LAST_WAIT = 3600  # seconds that a finished process waits for the others

@@ -11,8 +11,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from embedder.errors import InputError
 from embedder.engine.hosts.joining import leave
+from embedder.errors import InputError
 
 _MESSAGE_BYTES = 2**14
 _INTERRUPTED = "-1"  # in place of an errno

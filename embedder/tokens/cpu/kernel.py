@@ -20,6 +20,9 @@ import jax
 import numpy as np
 
 from embedder.base.threads import available_cores as cores_by_affinity
+from embedder.engine.compiled_step import CompiledStep, PlacedState
+from embedder.engine.rules import RowRule, row_rule
+from embedder.engine.state import TrainState
 from embedder.tokens.cpu import paths, subwords
 from embedder.tokens.cpu.block import (
     BlockBuffers,
@@ -44,9 +47,6 @@ from embedder.tokens.prepare import Batch, Model
 from embedder.tokens.row_lr_multipliers import join_factors, split_factors
 from embedder.tokens.subwords import TABLE, SubwordIndex
 from embedder.tokens.train_step import TABLES, Loss, row_state_names
-from embedder.engine.compiled_step import CompiledStep, PlacedState
-from embedder.engine.rules import RowRule, row_rule
-from embedder.engine.state import TrainState
 
 _QUOTA = Path("/sys/fs/cgroup/cpu.max")  # of a container, on Linux
 _TRIAL_TOKENS = 2**13  # of a call, to time another number of threads with
