@@ -84,8 +84,8 @@ BOMBS = {
 @pytest.mark.parametrize("said", BOMBS)
 def test_a_bomb_is_refused_by_its_metadata(limited, capsys, said):
     BOMBS[said]()
-    limited(4, "data.examples.example_tables", "data.tables.reader", "training.memory")
-    limited(4, "training.devices", "base.limits")
+    limited(4, "data.examples.example_tables", "data.tables.reader", "engine.memory")
+    limited(4, "engine.devices", "base.limits")
     name = said.partition(":")[0]
     assert Path(name).stat().st_size < MIB / 2
     command = ["train", name, "--model", "encoder", "--loader", "memory"]
@@ -101,7 +101,7 @@ def test_a_bomb_is_refused_by_its_metadata(limited, capsys, said):
 @pytest.mark.row("B21")
 def test_images_that_do_not_fit_are_refused(limited, capsys):
     """By the size of their file, or by the first of them."""
-    limited(4, "training.memory", "base.limits")
+    limited(4, "engine.memory", "base.limits")
     idx(2**30, b"", "images-idx3-ubyte")
     capsys.readouterr()
     command = ["train", "images-idx3-ubyte", "--model", "encoder", "--dry-run"]
