@@ -7,6 +7,8 @@ The public names below are loaded when first asked for, so that `import embedder
 import importlib
 from typing import TYPE_CHECKING
 
+from embedder.base.former_modules import find_former_modules
+
 if TYPE_CHECKING:
     from embedder.api.encoder_estimator import FeatureEncoder
     from embedder.api.results import read_next_items, read_vectors
@@ -55,6 +57,8 @@ __all__ = [
 ]
 
 __version__ = "1.0.0"
+
+find_former_modules()
 
 _MODULES = {
     "Config": "embedder.config",
