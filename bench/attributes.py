@@ -21,9 +21,9 @@ import polars as pl
 from bench.results import Results, Table, data_folder, grouped, write_results
 from embedder import read_next_items
 from embedder.cli.main import main
-from embedder.data.attributes import read_attributes
+from embedder.data.attribute_tables import read_attributes
 from embedder.metrics.intervals import mean_estimates
-from embedder.metrics.next_items import NextItems
+from embedder.metrics.next_item_scores import NextItems
 from embedder.metrics.ranking import Cases, Scorer, Sequences, target_ranks
 
 _TOPN, _NEAREST, _MOST_CASES = 10, 3, 5000

@@ -22,7 +22,7 @@ from embedder.config import Config, resolve, with_options
 from embedder.config.run_options import SaveOptions
 from embedder.config.settings import Interval
 from embedder.data.encoded import Encoded
-from embedder.data.examples.formats import open_examples
+from embedder.data.examples.example_formats import open_examples
 from embedder.data.vocabulary import Vocabulary
 from embedder.encoders import plan as encoder_plan
 from embedder.encoders.trainer import EncoderTrainer

@@ -47,8 +47,8 @@ def measure(system: str, **settings) -> dict[str, Any]:
 def examples_of(data: str, layers: list[int], num: int):
     """The examples at `data`, or `num` random images if there is no `data`."""
     from embedder.config.encoder_options import EncoderOptions
+    from embedder.data.examples.example_formats import open_examples
     from embedder.data.examples.examples import Examples
-    from embedder.data.examples.formats import open_examples
 
     if data:
         return open_examples(data, EncoderOptions()).read(None)

@@ -28,8 +28,8 @@ from embedder import Config, Vectors, read_vectors
 from embedder.base.prefetch import parallel_map
 from embedder.config import with_options
 from embedder.data.graph import Walks, open_graph, walks_over
-from embedder.metrics.labels import Predictor, by_frequency, by_regression
-from embedder.metrics.labels import f1_scores as labels_f1
+from embedder.metrics.label_scores import Predictor, by_frequency, by_regression
+from embedder.metrics.label_scores import f1_scores as labels_f1
 
 _HS = {"hs": True, "negative": 0}  # what DeepWalk trains
 PROGRAMS: dict[str, tuple[str, dict[str, Any]]] = {

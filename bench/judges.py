@@ -15,7 +15,7 @@ import numpy as np
 from bench.judge import JUDGES
 from bench.processes import run_python
 from bench.results import Results, Table, data_folder, grouped, spread, write_results
-from embedder.metrics.labels import by_regression, f1_scores
+from embedder.metrics.label_scores import by_regression, f1_scores
 
 GRAPHS = "karate", "cora"
 PROGRAMS = {"gensim": (), "embedder": ("-m", "embedder.gensim")}

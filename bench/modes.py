@@ -165,7 +165,7 @@ def _config_and_batch(num_blocks: int, settings: dict[str, Any]):
 
 def _program(config, layout, settings: dict[str, Any], interval: int):
     from embedder.config import with_options
-    from embedder.tokens.compiled_step import make_program
+    from embedder.tokens.backends import make_program
 
     config = with_options(config, backend="xla")
     return make_program(settings["vocabulary"], interval, config, layout)

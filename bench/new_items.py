@@ -19,7 +19,7 @@ from bench.results import Results, Table, grouped, write_results
 from embedder import read_next_items
 from embedder.cli.main import main
 from embedder.metrics.intervals import mean_estimates
-from embedder.metrics.next_items import NextItems
+from embedder.metrics.next_item_scores import NextItems
 from embedder.metrics.ranking import last_items, select, target_ranks
 
 _FEWEST, _MOST, _NUM_NEW = 10, 100, 1500

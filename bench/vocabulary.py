@@ -13,7 +13,7 @@ import numpy as np
 from bench.results import Results, Table, write_results
 from embedder.config import Config, resolve, with_options
 from embedder.data.blocks import Blocks
-from embedder.tokens.compiled_step import make_program
+from embedder.tokens.backends import make_program
 from embedder.tokens.prepare import Batch
 from embedder.tokens.train_step import host_state
 

@@ -13,7 +13,7 @@ from embedder.engine import rules
 from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout
 from embedder.errors import InputError
 from embedder.tokens import cbow
-from embedder.tokens.compiled_step import pick_backend
+from embedder.tokens.backends import pick_backend
 from embedder.tokens.loader import pick_loader
 from tests.commands import error_line, run_python
 

@@ -158,7 +158,7 @@ def _lowered(case: dict[str, Any], num_updates: int, interval: int):
         table_spec,
     )
     from embedder.engine.rules import row_rule
-    from embedder.tokens.compiled_step import TABLE_AXES
+    from embedder.tokens.backends import TABLE_AXES
     from embedder.tokens.subwords import SubwordSizes
     from embedder.tokens.train_step import state_shapes, updates_function
 
@@ -235,7 +235,7 @@ def model_of(case: dict[str, Any]):
 
     from embedder.config.token_objectives import ARCHITECTURES
     from embedder.engine.mesh_layout import MeshLayout
-    from embedder.tokens.compiled_step import tables
+    from embedder.tokens.backends import tables
     from embedder.tokens.hierarchical import Objective
     from embedder.tokens.prepare import Model
 
@@ -361,7 +361,7 @@ def lowered_replicas(case: dict[str, Any]):
     from embedder.config import Config, with_options
     from embedder.engine.mesh_layout import MeshLayout
     from embedder.engine.rules import row_rule
-    from embedder.tokens.compiled_step import REPLICA_AXES, place
+    from embedder.tokens.backends import REPLICA_AXES, place
     from embedder.tokens.train_step import state_shapes
 
     rule = row_rule(case["optimizer"], case["cap"])

@@ -14,7 +14,7 @@ from embedder.errors import InputError, InputNotFoundError
 
 if TYPE_CHECKING:
     from embedder.disk.workdir import Workdir
-    from embedder.metrics.next_items import NextItems
+    from embedder.metrics.next_item_scores import NextItems
     from embedder.vectors.ensemble import Ensemble
     from embedder.vectors.key_rows import KeyErrors
     from embedder.vectors.vectors import KeyType, Vectors
@@ -224,7 +224,7 @@ def labels_of(run: Path) -> dict[str, str]:
     if not is_encoder_run(run):
         return {}
     from embedder.data.examples.examples import UNLABELLED
-    from embedder.encoders.labels import read_labels
+    from embedder.encoders.predicted_labels import read_labels
 
     frame = read_labels(run, ["key", "label"])
     if (frame["label"] == UNLABELLED).all():
@@ -240,9 +240,9 @@ def read_next_items(run: str | os.PathLike[str]) -> "NextItems":
       OSError, InputError: there is no such run, it keeps nothing for this, or a file of
         it is damaged.
     """
-    from embedder.metrics.next_items import SessionCounts, read_weights
+    from embedder.metrics.next_item_scores import SessionCounts, read_weights
     from embedder.tokens.artefact import read_model
-    from embedder.tokens.next_items import next_items_of
+    from embedder.tokens.session_counts import next_items_of
 
     with opened_run(os.fspath(run), with_model=True) as path:
         workdir = finished_run(path)

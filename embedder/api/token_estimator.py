@@ -27,7 +27,7 @@ from embedder.config.presets import PRESETS, Preset
 from embedder.config.settings import choice, integer
 from embedder.config.token_objectives import OPTIMIZERS
 from embedder.config.token_options import NOISE, Schedule, Window
-from embedder.data.attributes import given_attributes
+from embedder.data.attribute_tables import given_attributes
 from embedder.data.columns import NOT_GIVEN, Columns
 from embedder.data.corpus import Corpus, sequences_corpus
 from embedder.data.earlier import EarlierCorpus
@@ -42,7 +42,7 @@ from embedder.engine.replicas import unstack_states
 from embedder.engine.rules import row_rule
 from embedder.engine.state import TrainState
 from embedder.errors import InputError, InputKeyError, InputTypeError
-from embedder.metrics.next_items import (
+from embedder.metrics.next_item_scores import (
     DEFAULT_WEIGHTS,
     BySeen,
     Mixture,
@@ -61,15 +61,15 @@ from embedder.tokens.artefact import (
 )
 from embedder.tokens.continue_training import log_dropped, log_restart
 from embedder.tokens.initialization import Initialization
-from embedder.tokens.next_items import (
+from embedder.tokens.plan import TrainingInputs, plan
+from embedder.tokens.pretrained import given_start
+from embedder.tokens.session_counts import (
     choose_weights,
     count_sessions,
     keeps_next_items,
     next_items_of,
     with_mixture,
 )
-from embedder.tokens.plan import TrainingInputs, plan
-from embedder.tokens.pretrained import given_start
 from embedder.tokens.subwords import TABLE
 from embedder.tokens.train_step import host_state
 from embedder.tokens.trainer import TokensTrainer

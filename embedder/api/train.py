@@ -9,8 +9,8 @@ from embedder.engine.epochs import Status
 from embedder.engine.task import open_base
 from embedder.report import projector_files, run_page
 from embedder.run.run_state import RestartOptions
+from embedder.run.run_training import Command, Result, run_training
 from embedder.run.stopping import Stop
-from embedder.run.train import Command, Result, run_training
 from embedder.vectors.vectors import Vectors
 
 

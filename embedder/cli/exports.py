@@ -245,7 +245,7 @@ def _export_ensemble(args: Export, run: Path) -> str:
 
 def _export_encoder(run: Path, to: Path, what: str) -> str:
     """Writes what the model of an encoder makes; returns what was written."""
-    from embedder.encoders.labels import export_predictions, export_replicas
+    from embedder.encoders.predicted_labels import export_predictions, export_replicas
     from embedder.encoders.weights import (
         export_onnx,
         export_parameters,

@@ -97,7 +97,7 @@ def _train(args: arguments.Train) -> None:
             from embedder.engine.hosts.processes import is_first
             from embedder.engine.task import open_base
             from embedder.run.run_state import RestartOptions
-            from embedder.run.train import Command
+            from embedder.run.run_training import Command
         join(args.peers)
         if args.dry_run:
             _preview(args, config)
@@ -133,7 +133,7 @@ def _sweep(args: arguments.Sweep) -> None:
     with stop.listening(), starting(stop):
         from embedder.api.train import train_run
         from embedder.run.run_state import RestartOptions
-        from embedder.run.train import Command
+        from embedder.run.run_training import Command
         from embedder.sweep import report
         from embedder.sweep.options import SweepOptions, preview
         from embedder.sweep.space import read_space

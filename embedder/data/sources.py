@@ -8,7 +8,7 @@ from embedder.data.corpus import Corpus, text_corpus
 from embedder.data.plain_text import UnicodeErrors
 from embedder.data.sessions import table_corpus
 from embedder.data.table_files import has_ending, table_files
-from embedder.data.tables.formats import table_endings
+from embedder.data.tables.table_formats import table_endings
 from embedder.disk.copies import local_copy
 from embedder.errors import InputError
 

@@ -9,7 +9,11 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from embedder.data.tables.formats import format_by_name, known_format, table_endings
+from embedder.data.tables.table_formats import (
+    format_by_name,
+    known_format,
+    table_endings,
+)
 from embedder.disk.digests import DIGESTS_FILE
 from embedder.disk.files import is_image_name
 from embedder.errors import InputError, InputNotFoundError

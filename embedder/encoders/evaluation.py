@@ -9,13 +9,13 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.config import read_toml
+from embedder.data.examples.example_formats import open_examples
 from embedder.data.examples.examples import UNLABELLED, Examples
-from embedder.data.examples.formats import open_examples
 from embedder.disk.urls import without_secrets
 from embedder.disk.workdir import Workdir
 from embedder.encoders.artefact import EncoderFile, read_model
-from embedder.encoders.labels import read_labels
 from embedder.encoders.new_examples import reading_options
+from embedder.encoders.predicted_labels import read_labels
 from embedder.encoders.predictor import Predictions, Predictor, predictor_of
 from embedder.errors import InputError
 from embedder.metrics.intervals import RESAMPLES

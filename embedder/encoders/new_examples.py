@@ -10,8 +10,8 @@ import numpy as np
 from embedder.base.prefetch import parallel_map
 from embedder.config import Config, read_toml
 from embedder.config.encoder_options import EncoderOptions
+from embedder.data.examples.example_formats import DESCRIPTION, open_examples
 from embedder.data.examples.examples import Examples, warn_of_pixels, without_channel
-from embedder.data.examples.formats import DESCRIPTION, open_examples
 from embedder.data.examples.images import read_image
 from embedder.disk.arrays import memory_map_npy
 from embedder.disk.files import (

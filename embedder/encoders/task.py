@@ -10,8 +10,8 @@ import numpy as np
 
 from embedder.config import Config, common_config, options_of
 from embedder.config.encoder_options import parse_arguments
+from embedder.data.examples.example_formats import DESCRIPTION, open_examples
 from embedder.data.examples.examples import Examples
-from embedder.data.examples.formats import DESCRIPTION, open_examples
 from embedder.disk.files import atomic_file
 from embedder.disk.run_record import without_file_secrets
 from embedder.disk.workdir import Workdir
@@ -21,8 +21,8 @@ from embedder.encoders.artefact import (
     settings_of,
     write_encoder,
 )
-from embedder.encoders.labels import write_labels
 from embedder.encoders.plan import TrainingInputs, plan
+from embedder.encoders.predicted_labels import write_labels
 from embedder.encoders.predictor import Predictor
 from embedder.encoders.start import Start, read_start
 from embedder.encoders.train_step import model_of

@@ -133,7 +133,7 @@ def _analogies(data: Any, answers: Any, num: int, seed: int) -> tuple:
 def _labels(data: Any, predictor: Any, num: int, seed: int) -> tuple:
     """`labels.LabelCases`, and a `labels.Predictor`; None: it cannot predict."""
     from embedder.metrics.intervals import NOT_MEASURED
-    from embedder.metrics.labels import f1_scores
+    from embedder.metrics.label_scores import f1_scores
 
     if predictor is None:
         return NOT_MEASURED, NOT_MEASURED

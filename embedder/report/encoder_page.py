@@ -5,8 +5,8 @@ import numpy as np
 from embedder.disk.files import short_reason
 from embedder.disk.run_record import manifest_of
 from embedder.disk.workdir import Workdir
-from embedder.encoders.labels import read_labels
 from embedder.encoders.new_examples import read_examples
+from embedder.encoders.predicted_labels import read_labels
 from embedder.encoders.sheet import as_pixels
 from embedder.errors import InputError, install_command, is_installed
 from embedder.metrics.score_table import read_scores

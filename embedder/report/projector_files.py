@@ -108,7 +108,7 @@ def _of_tokens(vectors: Vectors, extras: Extras) -> Points:
 
 
 def _of_examples(run: Workdir, vectors: Vectors, image_bytes: float) -> Points:
-    from embedder.encoders.labels import read_labels
+    from embedder.encoders.predicted_labels import read_labels
     from embedder.report.encoder_page import pictures
 
     names = ["label", "predicted"]

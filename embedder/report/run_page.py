@@ -22,7 +22,7 @@ from embedder.disk.run_record import (
 )
 from embedder.disk.urls import without_secrets
 from embedder.disk.workdir import Workdir
-from embedder.metrics.next_items import read_weights, weights_text
+from embedder.metrics.next_item_scores import read_weights, weights_text
 from embedder.metrics.score_table import read_scores, score_rows
 from embedder.report.metrics import Metrics, read_metrics
 from embedder.report.page import Comparison, Page, make_report

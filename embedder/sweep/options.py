@@ -22,7 +22,7 @@ from embedder.engine.memory import memory_lines
 from embedder.engine.state import TrainState
 from embedder.errors import InputError, check_installed
 from embedder.metrics.scores import Data, Score, score_of
-from embedder.sweep.search import brackets
+from embedder.sweep.proposals import brackets
 from embedder.sweep.space import Choices, Space, grid, is_grid, with_settings
 from embedder.tokens.eval_sets import eval_set
 

@@ -56,7 +56,7 @@ from embedder.run.saving import Saver, checkpoint_of
 from embedder.run.stopping import Stop, Stopped
 from embedder.sweep.folder import SweepFolder, check_same, facts_of
 from embedder.sweep.options import SweepOptions, checked, largest_models, scorer
-from embedder.sweep.search import brackets
+from embedder.sweep.proposals import brackets
 from embedder.sweep.space import Choices, Space, grid, is_grid, values_of, with_settings
 from embedder.sweep.trials import (
     Result,

@@ -327,7 +327,7 @@ def _analogies_set(path: str, encoded: TokenSource) -> EvalSet:
 
 def _labels_set(path: str, walks: Walks) -> EvalSet:
     """Labels, (74), of half of the nodes, from the vectors of the other half."""
-    from embedder.metrics.labels import (
+    from embedder.metrics.label_scores import (
         LabelCases,
         Predictor,
         by_degree,

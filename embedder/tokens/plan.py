@@ -30,7 +30,7 @@ from embedder.engine.devices import Demand
 from embedder.errors import InputError
 from embedder.tokens import loader
 from embedder.tokens.artefact import ModelFile
-from embedder.tokens.attributes import (
+from embedder.tokens.attribute_rows import (
     attributes_with_base,
     check_attributes,
     known_attributes,

@@ -17,7 +17,7 @@ import numpy as np
 
 from embedder.config import read_toml
 from embedder.config.token_options import TokensOptions
-from embedder.data.attributes import read_kept
+from embedder.data.attribute_tables import read_kept
 from embedder.data.tables.key_lists import read_keys
 from embedder.data.vocabulary import Vocabulary, read_vocabulary
 from embedder.disk.arrays import (
@@ -41,7 +41,7 @@ from embedder.tokens.artefact import (
     shapes_of,
     text_bytes,
 )
-from embedder.tokens.attributes import attributes_with_base, known_attributes
+from embedder.tokens.attribute_rows import attributes_with_base, known_attributes
 from embedder.tokens.initialization import (
     FrozenKeys,
     Initialization,

@@ -12,7 +12,7 @@ import numpy as np
 
 from embedder.config import Config
 from embedder.config.token_options import TokensOptions
-from embedder.data.attributes import attributes_of_setting, write_kept
+from embedder.data.attribute_tables import attributes_of_setting, write_kept
 from embedder.data.columns import NOT_GIVEN, Columns, columns_of
 from embedder.data.corpus import Corpus, demo_corpus
 from embedder.data.earlier import (
@@ -39,11 +39,6 @@ from embedder.errors import InputError
 from embedder.metrics.score_table import write_scores
 from embedder.tokens.artefact import ModelFile, model_of_state, read_model, write_model
 from embedder.tokens.continue_training import log_dropped
-from embedder.tokens.next_items import (
-    begin_next_items,
-    finish_next_items,
-    keeps_next_items,
-)
 from embedder.tokens.plan import TrainingInputs, plan
 from embedder.tokens.pretrained import (
     check_one_start,
@@ -51,6 +46,11 @@ from embedder.tokens.pretrained import (
     read_base,
     read_start,
     write_start,
+)
+from embedder.tokens.session_counts import (
+    begin_next_items,
+    finish_next_items,
+    keeps_next_items,
 )
 from embedder.tokens.trainer import TokensTrainer
 from embedder.vectors.ensemble import Ensemble

@@ -40,7 +40,7 @@ from embedder.engine.state import TrainState
 from embedder.metrics.score_table import ScoreTable
 from embedder.tokens import loader
 from embedder.tokens.artefact import ModelFile
-from embedder.tokens.compiled_step import (
+from embedder.tokens.backends import (
     READ_FROM_BATCHES,
     REPLICA_AXES,
     TABLE_AXES,

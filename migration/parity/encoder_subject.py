@@ -7,8 +7,8 @@ import numpy as np
 
 from embedder.config import Config, with_options
 from embedder.config.encoder_options import EncoderOptions
+from embedder.data.examples.example_formats import open_examples
 from embedder.data.examples.examples import Examples
-from embedder.data.examples.formats import open_examples
 from embedder.encoders.plan import TrainingInputs, plan
 from embedder.encoders.trainer import EncoderTrainer
 from embedder.errors import InputError

@@ -17,7 +17,7 @@ from embedder.config import Config
 from embedder.data.blocks import StepBatches
 from embedder.data.huffman import huffman_tree
 from embedder.engine.rules import linear_rate
-from embedder.tokens.compiled_step import TablesProgram
+from embedder.tokens.backends import TablesProgram
 from embedder.tokens.objective import Rows
 from embedder.tokens.prepare import Batch, Gathered, log_noise, prepare
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers

@@ -16,7 +16,7 @@ from embedder import read_vectors
 from embedder.data import split
 from embedder.data.corpus import sequences_corpus, text_corpus
 from embedder.data.encode import encode
-from embedder.metrics.labels import by_regression
+from embedder.metrics.label_scores import by_regression
 from tests.commands import run_python
 
 ROOT = Path(__file__).parents[2]

@@ -29,9 +29,9 @@ from embedder.config.token_objectives import (
     Optimizer,
 )
 from embedder.config.token_options import BEST_BY, TokensOptions
-from embedder.data.examples import formats as example_formats
+from embedder.data.examples import example_formats
 from embedder.data.examples.examples import ExampleSet, Source, file_set, make_examples
-from embedder.data.tables import formats as table_formats
+from embedder.data.tables import table_formats
 from embedder.encoders.networks.network import BaseNetwork, Draws, Model
 from embedder.encoders.objectives import Softmax
 from embedder.engine.rules import RowRule, scale_by_rate

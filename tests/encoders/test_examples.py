@@ -16,8 +16,8 @@ from embedder import FeatureEncoder
 from embedder.cli.main import main
 from embedder.config.encoder_options import EncoderOptions
 from embedder.data.examples import array_files, example_tables, images
+from embedder.data.examples.example_formats import open_examples
 from embedder.data.examples.examples import Examples, ExampleSet
-from embedder.data.examples.formats import open_examples
 from embedder.data.examples.images import is_grey, read_image
 from embedder.vectors.export import read_vectors
 from tests.commands import error_line

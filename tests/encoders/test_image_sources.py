@@ -16,8 +16,8 @@ from PIL import ExifTags, Image, ImageOps
 from embedder.cli.main import main
 from embedder.config.encoder_options import EncoderOptions
 from embedder.data.examples import images
+from embedder.data.examples.example_formats import open_examples
 from embedder.data.examples.examples import UNLABELLED, Examples
-from embedder.data.examples.formats import open_examples
 from embedder.data.examples.lazy_images import LazyImages
 from embedder.disk.files import is_image_name
 from embedder.errors import InputError

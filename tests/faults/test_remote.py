@@ -19,7 +19,7 @@ from embedder.config import Config
 from embedder.disk import copies, remote
 from embedder.engine.hosts import processes
 from embedder.errors import InputError
-from embedder.run import train
+from embedder.run import run_training as train
 from tests.commands import run_python
 from tests.refusals.rows import write_shared
 from tests.servers import Server, serving

@@ -16,7 +16,7 @@ from embedder.cli.main import main
 from embedder.config.token_options import TokensOptions
 from embedder.data.split import Sequences
 from embedder.metrics.counting import first_tokens, followed_most_often, same_session
-from embedder.metrics.labels import by_regression, f1_scores
+from embedder.metrics.label_scores import by_regression, f1_scores
 from embedder.metrics.ranking import (
     last_items,
     next_item,

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.multiclass import OneVsRestClassifier
 
 from embedder.metrics import intervals, links
-from embedder.metrics.labels import by_frequency, by_regression, f1_scores
+from embedder.metrics.label_scores import by_frequency, by_regression, f1_scores
 from embedder.metrics.links import held_out_edges, sample_non_edges
 
 HAS_LABEL = np.array([[1, 0, 0], [1, 1, 0], [0, 1, 0], [1, 0, 1]], bool)

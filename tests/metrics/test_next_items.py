@@ -18,14 +18,14 @@ from embedder.cli.main import main
 from embedder.config import read_toml
 from embedder.data.corpus import text_corpus
 from embedder.data.encode import encode
-from embedder.metrics import next_items as module
+from embedder.metrics import next_item_scores as module
 from embedder.metrics.next_item_baselines import (
     STAN,
     association_rules,
     markov,
     sequential_rules,
 )
-from embedder.metrics.next_items import (
+from embedder.metrics.next_item_scores import (
     PARTS,
     Mixture,
     NextItems,

@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 
 from embedder.config import Config, with_options
-from embedder.data.attributes import given_attributes
+from embedder.data.attribute_tables import given_attributes
 from embedder.data.blocks import Blocks, StepBatches
 from embedder.data.huffman import huffman_tree
 from embedder.engine.mesh_layout import ONE_DEVICE, MeshLayout
-from embedder.tokens.compiled_step import make_program
+from embedder.tokens.backends import make_program
 from embedder.tokens.row_lr_multipliers import RowLrMultipliers, factored_program
 from embedder.tokens.subwords import ngram_rule, subword_program, subword_table
 from embedder.tokens.train_step import TableParts

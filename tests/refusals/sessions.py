@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 
 from embedder import EmbeddingTrainer, read_names
-from embedder.metrics.next_items import SessionCounts, read_weights
+from embedder.metrics.next_item_scores import SessionCounts, read_weights
 from tests.refusals.rows import Content, calls_of, rows_of, write
 from tests.refusals.training import model_file
 

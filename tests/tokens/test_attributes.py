@@ -13,7 +13,7 @@ from scipy import sparse
 import embedder
 from embedder import EmbeddingTrainer
 from embedder.cli.main import main
-from embedder.data.attributes import given_attributes, read_attributes
+from embedder.data.attribute_tables import given_attributes, read_attributes
 from embedder.metrics.next_item_baselines import PairRules
 from embedder.vectors.attributes import ALIKE, AttributeRows
 

@@ -18,7 +18,7 @@ from embedder.data.split import Sequences
 from embedder.data.vocabulary import Vocabulary, keep_limit, write_vocabulary
 from embedder.engine.mesh_layout import MeshLayout
 from embedder.tokens import continue_training
-from embedder.tokens.compiled_step import pick_backend
+from embedder.tokens.backends import pick_backend
 from tests.held_out import log_likelihood
 
 COUNTS = np.array([40, 20, 20, 5, 1])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from embedder import EmbeddingTrainer
-from embedder.tokens.compiled_step import initial_input
+from embedder.tokens.backends import initial_input
 
 WORDS = [str(i) for i in range(12)]
 RNG = np.random.default_rng(0)

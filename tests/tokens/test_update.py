@@ -12,7 +12,8 @@ import pytest
 
 from embedder.engine.rules import capped_sgd, rowwise_adagrad
 from embedder.engine.state import device_state
-from embedder.tokens import compiled_step, objective, train_step
+from embedder.tokens import backends as compiled_step
+from embedder.tokens import objective, train_step
 from embedder.tokens.cbow import CBOW
 from embedder.tokens.objective import Rows
 from embedder.tokens.prepare import summed_weights

@@ -15,7 +15,7 @@ from embedder.data.graph import check_numba
 from embedder.data.label_files import read_labels
 from embedder.data.table_files import edge_files
 from embedder.errors import InputError
-from embedder.metrics.labels import (
+from embedder.metrics.label_scores import (
     LabelCases,
     Predictor,
     by_degree,

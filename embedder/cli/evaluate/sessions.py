@@ -26,7 +26,7 @@ from embedder.metrics.next_item_baselines import (
     PairRules,
     Sessions,
 )
-from embedder.metrics.next_items import NextItems, SessionCounts
+from embedder.metrics.next_item_scores import NextItems, SessionCounts
 from embedder.metrics.ranking import (
     DECAY,
     Cases,

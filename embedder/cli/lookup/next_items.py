@@ -28,7 +28,7 @@ from embedder.vectors.array_formats import key_column
 from embedder.vectors.vectors import check_positive_integer
 
 if TYPE_CHECKING:
-    from embedder.metrics.next_items import NextItems
+    from embedder.metrics.next_item_scores import NextItems
 
 _SEEN: dict[str, Seen] = {"exclude": "excluded", "include": "included"}
 

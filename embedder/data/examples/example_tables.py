@@ -23,8 +23,8 @@ from embedder.data.examples.examples import (
     name_difference,
 )
 from embedder.data.examples.images import StoredImage
-from embedder.data.tables.formats import PARQUET, parquet_facts, table_endings
 from embedder.data.tables.reader import Table, named_faults, number, open_table
+from embedder.data.tables.table_formats import PARQUET, parquet_facts, table_endings
 from embedder.data.tables.text_form import BLANKS, Roles
 from embedder.disk.files import check_utf8_path
 from embedder.errors import InputError

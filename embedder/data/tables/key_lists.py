@@ -8,8 +8,8 @@ import polars as pl
 
 from embedder.base.limits import check_room
 from embedder.base.threads import use_threads
-from embedder.data.tables.formats import known_format
 from embedder.data.tables.reader import named_faults, open_table
+from embedder.data.tables.table_formats import known_format
 from embedder.data.tables.text_form import Roles, are_names
 from embedder.disk.files import is_gzip_name, name_file_in_errors, open_unpacked
 from embedder.errors import InputEndError, InputError

@@ -24,7 +24,7 @@ from urllib.parse import unquote
 import polars as pl
 
 from embedder.base.limits import NoRoomError, gib, memory_limit
-from embedder.data.tables.formats import CSV, TableFormat, format_of, known_format
+from embedder.data.tables.table_formats import CSV, TableFormat, format_of, known_format
 from embedder.data.tables.text_form import (
     BLANKS,
     LINE,

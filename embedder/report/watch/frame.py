@@ -13,7 +13,7 @@ from embedder.report.chart import text_chart
 from embedder.report.metrics import RATES
 from embedder.report.text import duration, end_of, number, short
 from embedder.report.watch.probes import Neighbors, Probe
-from embedder.report.watch.state import Point, State
+from embedder.report.watch.run_status import Point, State
 
 _NARROWEST = 38  # characters of a chart beside another
 _LABELS = 9  # characters beside a chart

@@ -11,7 +11,7 @@ from embedder.base.terminal import say
 from embedder.errors import InputError, InputNotFoundError
 from embedder.report.watch.frame import Space, frame
 from embedder.report.watch.probes import Probes
-from embedder.report.watch.state import State, read_state
+from embedder.report.watch.run_status import State, read_state
 from embedder.run.stopping import Stop
 
 _LONGEST = 86_400  # seconds between two looks

@@ -15,7 +15,7 @@ from embedder.data.split import sequences, trained_sequences
 from embedder.disk.workdir import Workdir
 from embedder.errors import InputError
 from embedder.metrics.intervals import Estimate
-from embedder.metrics.next_items import (
+from embedder.metrics.next_item_scores import (
     DEFAULT_WEIGHTS,
     FEWEST_CASES,
     BySeen,
