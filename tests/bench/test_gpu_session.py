@@ -68,7 +68,7 @@ def test_each_part_has_results_with_the_kit_alone(tmp_path, data_folder):
     environment = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q"]
     subprocess.run([*pip, *gpu_kit.THERE], env=environment, check=True)
-    command = [str(python), "-m", "bench", "gpu", "--minutes", "8", "--tiny"]
+    command = [str(python), "-m", "bench", "gpu", "--minutes", "18", "--tiny"]
     done = subprocess.run(
         [*command, "--kit", str(kit), "--to", str(to)],
         env=environment | {"PYTHONPATH": str(kit / "packages")},

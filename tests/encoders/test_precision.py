@@ -138,7 +138,7 @@ def test_values_are_held_from_their_first_to_their_last_use(function, expected):
 
 
 def limited(monkeypatch, size: int) -> None:
-    for module in ("base.limits", "training.devices", "training.memory"):
+    for module in ("base.limits", "engine.devices", "engine.memory"):
         name = f"embedder.{module}.memory_limit"
         monkeypatch.setattr(name, lambda: Limit(size, "the test"))
 
