@@ -57,7 +57,7 @@ def test_a_kit_and_parts_are_checked(tmp_path, capsys):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1500)
 def test_each_part_has_results_with_the_kit_alone(tmp_path, data_folder):
     """In a new environment of `gpu_kit.THERE`, on a CPU."""
     version = f"{sys.version_info.major}.{sys.version_info.minor}"
