@@ -1,10 +1,8 @@
 """Modules by the names that they had when a pickle was written."""
 
 import importlib
-import importlib.abc
-import importlib.machinery
 import sys
-from collections.abc import Sequence
+from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _NOW = {
@@ -29,21 +27,18 @@ class _Former(ModuleType):
         return getattr(importlib.import_module(_NOW[self.__name__]), name)
 
 
-class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds modules of former names that nothing else finds."""
+class _Finder:
+    """Finds and loads modules of former names that nothing else finds. It is no class
+    of `importlib.abc`, whose import takes half of the time of `import embedder`."""
 
     def find_spec(
-        self,
-        fullname: str,
-        path: Sequence[str] | None,
-        target: ModuleType | None = None,
-    ) -> importlib.machinery.ModuleSpec | None:
+        self, fullname: str, path: object, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         if fullname not in _NOW and fullname not in _PACKAGES:
             return None
-        is_package = fullname in _PACKAGES
-        return importlib.machinery.ModuleSpec(fullname, self, is_package=is_package)
+        return ModuleSpec(fullname, self, is_package=fullname in _PACKAGES)  # type: ignore[arg-type]
 
-    def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
         return _Former(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
