@@ -8,17 +8,21 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from embedder import errors
+from embedder.cli import doctor
 from embedder.cli import main as cli
+from embedder.cli.arguments import VERBS
 from embedder.cli.main import main
 from embedder.data import plain_text
 from embedder.vectors.export import read_vectors
 from tests.commands import SECONDS, error_line
 
+ROOT = Path(__file__).parents[1]
 KINDS = [value for value in vars(errors).values() if isinstance(value, type)]
 ERROR = "`window` must be an integer, got 'x'."
 FAST = ["--loader", "memory", "--vector-size", "4", "--epochs", "1"]
@@ -329,3 +333,36 @@ def test_errors_are_what_callers_in_python_expect(kind):
     """One prints as the exception of Python that it stands for."""
     builtin, *_ = (c for c in kind.__mro__ if c.__module__ == "builtins")
     assert issubclass(kind, ValueError) and str(kind("a 'b'")) == str(builtin("a 'b'"))
+
+
+def test_alone_it_says_what_a_newcomer_can_do(capsys):
+    assert main([]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 7 and first.startswith("Trains embeddings of words, items")
+    assert {line.split()[1] for line in lines} < {*VERBS, "--help"}
+
+
+def test_doctor_says_what_is_there_and_what_is_missing(capsys, monkeypatch):
+    before = doctor.metadata.version
+
+    def version(name: str) -> str:
+        if name == "Pillow":
+            raise doctor.metadata.PackageNotFoundError(name)
+        return before(name)
+
+    required = ['Pillow>=11; extra == "images"', 'gcsfs>=2026.1; extra == "gs"', "jax"]
+    monkeypatch.setattr(doctor.metadata, "version", version)
+    monkeypatch.setattr(doctor.metadata, "requires", lambda name: required)
+    assert main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("embedder 1.0.0, Python 3.")
+    assert f"jax {before('jax')}, " in lines[1] and "devices: 1: cpu (cpu)" in lines
+    assert any(line.startswith("caches in ") and "jax " in line for line in lines)
+    line = "  images in files, and pictures in reports: python -m pip install "
+    assert f"{line}'embedder-jax[images]' (Pillow)" in lines
+
+
+def test_doctor_knows_what_each_extra_is_for():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    others = {"all", "bench", "cuda", "dev", "gpu-offline"}
+    assert {*project["optional-dependencies"]} - others == {*doctor.PURPOSES}

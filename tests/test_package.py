@@ -138,8 +138,12 @@ def test_the_base_trains_and_answers_without_any_extra(run, folder):
     shutil.rmtree(folder / "embedder-demo", ignore_errors=True)
     version = run("-m", "embedder", "--version")
     assert version.startswith(f"embedder {embedder.__version__} (Python ")
-    assert "done." in run("-m", "embedder", "train")
+    done, *steps = run("-m", "embedder", "train").splitlines()
+    assert "done." in done and len(steps) == 3  # what to try next
+    assert steps[0].endswith(": embedder neighbors embedder-demo list")
     assert len(run("-m", "embedder", "neighbors", "embedder-demo", "list").split()) > 20
+    missing = "`embedder sweep` by a search, and its picture: python -m pip install "
+    assert missing + "'embedder-jax[sweep]'" in run("-m", "embedder", "doctor")
 
 
 def test_the_base_shows_parity_embeds_and_replaces_gensim(run, folder):

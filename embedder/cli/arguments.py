@@ -196,6 +196,11 @@ class Devices:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Doctor:
+    """Show what is installed, and what is missing for what."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Neighbors:
     """Print the tokens with the most similar vectors to each word, or the items that
     come next in a session. Without a word: a prompt, which also takes sums as
@@ -614,7 +619,18 @@ class Parity(Settings):
 VERBS: dict[str, type] = {
     verb.__name__.lower(): verb
     for verb in (
-        *(Train, Sweep, Phrases, Devices, Neighbors, Next, Analogy, Index, Compare),
+        *(
+            Train,
+            Sweep,
+            Phrases,
+            Devices,
+            Doctor,
+            Neighbors,
+            Next,
+            Analogy,
+            Index,
+            Compare,
+        ),
         *(Evaluate, Embed, Export, Report, Watch, Convert, Verify, Parity),
     )
 }
@@ -624,6 +640,6 @@ VERBS_BY_PURPOSE = {
     "Look at a run": (Watch, Report, Verify),
     "Use vectors": (Neighbors, Next, Analogy, Index, Embed, Export, Convert),
     "Measure": (Evaluate, Compare, Parity),
-    "This machine": (Devices,),
+    "This machine": (Doctor, Devices),
 }
 """The verbs as `embedder --help` shows them."""

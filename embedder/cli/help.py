@@ -27,6 +27,23 @@ embedder --print-completion S   completion for the shell S: bash, zsh or fish
 """
 
 
+_FIRST_STEPS = """\
+Trains embeddings of words, items of sessions, graph nodes and images, and uses them.
+  embedder train                             a demo, the words of Python's documentation
+  embedder train books.txt                   your text: a file, a folder, a URL
+  embedder train orders.csv --preset items   what is bought or seen together
+  embedder train edges.tsv --preset graph    the nodes of a graph
+  embedder neighbors RUN WORD                what is near; RUN is a folder of `train`
+  embedder doctor                            what is installed, and what is missing
+  embedder --help                            all verbs; embedder VERB --help: one
+"""
+
+
+def print_first_steps() -> None:
+    """Prints what a newcomer can do."""
+    say(_FIRST_STEPS.rstrip())
+
+
 def print_help(verb: type | None) -> None:
     """Prints the help of a verb; None: of the program."""
     parser = _program() if verb is None else _help_of(verb)

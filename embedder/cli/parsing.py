@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from embedder import __version__
 from embedder.base.terminal import say
 from embedder.cli.arguments import VERBS, Devices, Parity, Sweep, Train
-from embedder.cli.help import print_completion, print_help
+from embedder.cli.help import print_completion, print_first_steps, print_help
 from embedder.cli.options import Option, flag_of, options, parser_of
 from embedder.config import (
     FAMILIES,
@@ -54,7 +54,10 @@ def parse(arguments: list[str]) -> Any:
     Raises:
       OSError, InputError: they are wrong, or the --config file is.
     """
-    verb = arguments[0] if arguments else ""
+    if not arguments:
+        print_first_steps()
+        raise SystemExit(0)
+    verb = arguments[0]
     if verb == "--version":
         say(_version())
         raise SystemExit(0)
@@ -191,8 +194,6 @@ def _command_line(name: str, arguments: list[str]) -> CommandLine:
     Raises:
       InputError: there is no such verb or argument, or one has no value or is missing.
     """
-    if not name:
-        raise InputError(f"Expected one of {{{', '.join(VERBS)}}}.")
     if name not in VERBS:
         raise InputError(
             f"Unknown verb `{name}`{nearest(name, VERBS)} The verbs are "

@@ -4,6 +4,7 @@ What computes is imported by the verb that needs it, so that `--help` answers at
 """
 
 import contextlib
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -39,6 +40,10 @@ def run_verb(verb: object) -> int:
             _phrases(verb)
         case arguments.Devices():
             _devices(verb)
+        case arguments.Doctor():
+            from embedder.cli.doctor import doctor_report
+
+            say(doctor_report())
         case arguments.Neighbors():
             from embedder.cli.lookup.neighbors import neighbors
 
@@ -120,8 +125,23 @@ def _train(args: arguments.Train) -> None:
             f"{shown(str(run.workdir))}: {done}. {rows:,} vectors of {size:,} numbers."
             f"{report}"
         )
+        if args.corpus is None and args.resume is None:  # the demo, or a run again
+            word = "list" if "list" in run.vectors else run.vectors.keys[0]
+            say_done(_next_steps(run.workdir, word))
     if run.behind:
         raise OSError(run.behind)
+
+
+def _next_steps(run: Path, word: str) -> str:
+    """What to try after the demo, in three lines."""
+    name = shown(shlex.quote(str(run)))
+    return "\n".join(
+        [
+            f"What is near a word: embedder neighbors {name} {shlex.quote(word)}",
+            f"A prompt for more words: embedder neighbors {name}",
+            "Your own text: embedder train FILE --workdir NAME",
+        ]
+    )
 
 
 def _sweep(args: arguments.Sweep) -> None:

@@ -70,8 +70,8 @@ train text.txt more
     Not understood: more
 trian
     Unknown verb `trian`, did you mean `train`? The verbs are train, sweep, phrases,
-    devices, neighbors, next, analogy, index, compare, evaluate, embed, export, report,
-    watch, convert, verify, parity.
+    devices, doctor, neighbors, next, analogy, index, compare, evaluate, embed, export,
+    report, watch, convert, verify, parity.
 train --window
     Missing value for argument '--window'.
 train --overwrite=no
@@ -382,11 +382,5 @@ ROWS += [
     Refusal(
         f"train --window '{LONG}'",
         f"`--window` must be an integer or 'session', got '{LONG}'.",
-    ),
-    Refusal(
-        "",
-        "Expected one of {train, sweep, phrases, devices, neighbors, next, analogy, "
-        "index, compare, evaluate, embed, export, report, watch, convert, verify, "
-        "parity}.",
     ),
 ]
