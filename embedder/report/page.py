@@ -68,6 +68,7 @@ class Page(NamedTuple):
     settings: Settings | None = None
     curves: tuple[Chart, ...] = ()
     time: Chart | None = None  # by activity
+    timings: tuple[tuple[str, str], ...] = ()  # shares of the time
     map: Map | None = None
     bands: tuple[Band, ...] = ()
     predictions: Predictions | None = None

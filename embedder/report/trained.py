@@ -43,13 +43,11 @@ def training_page(
     return Page(
         title=title,
         facts=facts,
-        results=[
-            *results(metrics, *(ended or (len(metrics.lines), 0, ""))),
-            *((f"time: {name}", f"{100 * x:.3g} %") for name, x in shares.items()),
-        ],
+        results=results(metrics, *(ended or (len(metrics.lines), 0, ""))),
         settings=settings_of(config, chosen),
         curves=tuple(curves([("", metrics)])),
         time=chart,
+        timings=tuple((name, f"{100 * x:.3g} %") for name, x in shares.items()),
     )
 
 

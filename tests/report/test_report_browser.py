@@ -4,6 +4,7 @@ import base64
 import json
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -302,7 +303,9 @@ def test_twenty_thousand_points_are_drawn(browser, tmp_path):
     source = Source(texts, RNG.normal(size=(1, 20_000, 4)), counts)
     drawn = make_map(source, Effort(20_000, 1e12, "components"))
     page = Page("large", [], [], map=drawn)
+    began = time.perf_counter()
     show(browser, page, tmp_path)
+    print(f"opened in {time.perf_counter() - began:.1f} s")
     search(browser, "t19999")
     assert neighbours_shown(browser) == expected_neighbours(page, "t19999")
 

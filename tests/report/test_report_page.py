@@ -73,6 +73,7 @@ def whole_page(texts: list[str]) -> Page:
             texts, [(t, texts) for t in texts], [(first, texts)], [chart]
         ),
         notes=tuple(texts),
+        timings=tuple((text, text) for text in texts),
         names=dict(zip(texts, texts, strict=True)),
     )
 
@@ -82,7 +83,7 @@ def test_every_part_has_its_heading_and_tables_their_captions():
     assert page.one("html").attributes["lang"] == "en"
     assert len(page.every("h1")) == len(page.every("main")) == 1
     sections = {each.attributes["id"]: each for each in page.every("section")}
-    names = "result comparison settings curves predictions map samples"
+    names = "result comparison map samples predictions curves settings time"
     assert [*sections] == names.split()
     for name, section in sections.items():
         label = section.attributes["aria-labelledby"]

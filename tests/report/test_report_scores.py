@@ -256,4 +256,4 @@ def test_a_run_says_where_its_time_went():
     assert timeline(metrics, read_progress(Path("held/progress.jsonl")))[1]
     found = Path("held/report.html").read_text()
     assert "time, % by activity" in found
-    assert re.search(r'time: updates</th><td class="num"><bdi>[0-9.]+ %', found)
+    assert re.search(r'updates</th><td class="num"><bdi>[0-9.]+ %', found)
