@@ -3,6 +3,7 @@
 import os
 import platform
 import re
+import sys
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -37,7 +38,7 @@ _NVIDIA = Path("/dev/nvidiactl")  # of its driver
 def doctor_report() -> str:
     """Versions, cores, memory, devices, caches, and what is missing for what."""
     python = f"Python {platform.python_version()}"
-    system = f"{platform.system()} {platform.machine()}"
+    system = f"{sys.platform} {platform.machine()}"
     limit = memory_limit()
     return "\n".join(
         [
