@@ -178,8 +178,8 @@ def _default(option: Option) -> str:
 
 
 def _hundreds(lines: int) -> str:
-    """A number rounded up: the page need not be written after each small change."""
-    return f"{-(-lines // 100) * 100:,}"
+    """In hundreds: the page need not be written after each small change."""
+    return f"{lines if lines < 100 else round(lines, -2):,}"
 
 
 def rooms() -> str:

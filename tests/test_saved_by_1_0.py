@@ -4,6 +4,7 @@ Made by that version, of `TEXT` with `vector_size` 4 and `X`, `Y` with layers (3
 `epochs` 1.
 """
 
+import importlib
 import pickle
 from pathlib import Path
 
@@ -43,3 +44,26 @@ def test_pickled_encoders_predict_as_the_saved_one():
     ensemble = pickle.loads((SAVED / "ensemble.pickle").read_bytes())
     assert type(ensemble) is FeatureEncoder and len(ensemble.ensemble_) == 2
     np.testing.assert_array_equal(ensemble.transform(X), saved.transform(X))
+
+
+FORMER = """
+encoders.estimator FeatureEncoder
+encoders.feature_ensemble FeatureEnsemble
+encoders.networks.wide_resnet WideResNet
+tables.estimator EmbeddingTrainer
+tables.vocabulary Vocabulary
+threads _Turn
+"""
+
+
+@pytest.mark.parametrize("line", FORMER.strip().splitlines())
+def test_a_class_has_its_former_module(line):
+    module, name = line.split()
+    found = getattr(importlib.import_module(f"embedder.{module}"), name)
+    assert found.__name__ == name and found.__module__ != f"embedder.{module}"
+
+
+def test_other_names_are_found_no_more():
+    with pytest.raises(ModuleNotFoundError, match="embedder.tables.other"):
+        importlib.import_module("embedder.tables.other")
+    assert not hasattr(importlib.import_module("embedder.threads"), "other")

@@ -616,25 +616,6 @@ class Parity(Settings):
     """Print JSON."""
 
 
-VERBS: dict[str, type] = {
-    verb.__name__.lower(): verb
-    for verb in (
-        *(
-            Train,
-            Sweep,
-            Phrases,
-            Devices,
-            Doctor,
-            Neighbors,
-            Next,
-            Analogy,
-            Index,
-            Compare,
-        ),
-        *(Evaluate, Embed, Export, Report, Watch, Convert, Verify, Parity),
-    )
-}
-"""Each verb by its name on the command line."""
 VERBS_BY_PURPOSE = {
     "Train": (Train, Sweep, Phrases),
     "Look at a run": (Watch, Report, Verify),
@@ -643,3 +624,7 @@ VERBS_BY_PURPOSE = {
     "This machine": (Doctor, Devices),
 }
 """The verbs as `embedder --help` shows them."""
+VERBS: dict[str, type] = {
+    verb.__name__.lower(): verb for verbs in VERBS_BY_PURPOSE.values() for verb in verbs
+}
+"""Each verb by its name on the command line."""

@@ -1,6 +1,5 @@
 """What is installed, and what is missing for what: `embedder doctor`."""
 
-import os
 import platform
 import re
 import sys
@@ -52,13 +51,17 @@ def doctor_report() -> str:
     )
 
 
+def _version(name: str) -> str | None:
+    """The version of a package; None: it is not installed."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
 def _with_version(name: str) -> str:
-    for each in (name, f"{name}-cpu"):  # as TensorFlow has two
-        try:
-            return f"{name} {metadata.version(each)}"
-        except metadata.PackageNotFoundError:
-            pass
-    return f"{name} missing"
+    found = _version(name) or _version(f"{name}-cpu")  # as TensorFlow has two
+    return f"{name} {found or 'missing'}"
 
 
 def _devices() -> str:
@@ -90,14 +93,8 @@ def _caches() -> Iterator[str]:
 
 def _bytes(path: Path) -> int:
     """The size of a file, or of all files in a folder."""
-    if not path.is_dir():
-        return path.lstat().st_size
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_size
-        for folder, _, names in os.walk(path)
-        for name in names
-        if os.path.lexists(os.path.join(folder, name))
-    )
+    files = path.rglob("*") if path.is_dir() else [path]
+    return sum(each.lstat().st_size for each in files if each.is_file())
 
 
 def _missing() -> Iterator[str]:
@@ -110,7 +107,7 @@ def _missing() -> Iterator[str]:
     lines = []
     for extra, purpose in PURPOSES.items():
         names = _packages(requirements, extra)
-        lacking = [name for name in names if not _is_there(name)]
+        lacking = [name for name in names if _version(name) is None]
         if lacking:
             what = f"{purpose}: {install_command(extra)} ({', '.join(lacking)})"
             lines.append(f"  {what}")
@@ -123,11 +120,3 @@ def _packages(requirements: list[str], extra: str) -> list[str]:
     own = re.compile(rf"extra == ['\"]{extra}['\"]")
     lines = [each for each in requirements if own.search(each)]
     return [re.split(r"[\s<>=!~;\[(]", each)[0] for each in lines]
-
-
-def _is_there(name: str) -> bool:
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return False
-    return True

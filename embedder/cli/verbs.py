@@ -125,7 +125,7 @@ def _train(args: arguments.Train) -> None:
             f"{shown(str(run.workdir))}: {done}. {rows:,} vectors of {size:,} numbers."
             f"{report}"
         )
-        if args.corpus is None and args.resume is None:  # the demo, or a run again
+        if args.corpus is None and args.resume is None:  # of the demo
             word = "list" if "list" in run.vectors else run.vectors.keys[0]
             say_done(_next_steps(run.workdir, word))
     if run.behind:

@@ -82,11 +82,11 @@ class ScoredPairs:
 
     def __init__(
         self,
-        given: WordPairs,
+        words: WordPairs,
         keys: Sequence[str],
         vector_of: Callable[[str], np.ndarray | None] = lambda word: None,
     ):
-        path, pairs = given
+        path, pairs = words
         id_of, others = _Words(keys).id, dict[str, np.ndarray]()
         for word in itertools.chain.from_iterable(pair[:2] for pair in pairs):
             if id_of(word) < 0 and (vector := vector_of(word)) is not None:
@@ -110,10 +110,10 @@ class ScoredPairs:
         """Vectors of unknown words, f[D] each."""
 
     @classmethod
-    def of(cls, vectors: Vectors, given: WordPairs) -> Self:
+    def of(cls, vectors: Vectors, words: WordPairs) -> Self:
         """The pairs of a file, to score `vectors`, whose n-grams give unknown words."""
         return cls(
-            given,
+            words,
             vectors.keys,
             lambda word: vectors[word] if vectors.has_vector(word) else None,
         )
@@ -158,19 +158,19 @@ class AnalogyQuestions:
 
     def __init__(
         self,
-        given: WordAnalogies,
+        analogies: WordAnalogies,
         keys: Sequence[str],
         restrict_vocab: int = 30_000,
     ):
         check_positive_integer("restrict_vocab", restrict_vocab)
         words = _Words(keys[:restrict_vocab])
-        self._path = given.path
+        self._path = analogies.path
         self._num_candidates = restrict_vocab
         self._groups = [*words.spellings.values()]
         self._names: list[str] = []
         sections: list[int] = []
         questions: list[list[int]] = []
-        for name, question in given.lines:
+        for name, question in analogies.lines:
             if question is None:
                 self._names.append(name)
                 continue

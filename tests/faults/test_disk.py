@@ -143,7 +143,7 @@ def test_saves_on_a_slow_disk_never_overlap_and_that_is_said(monkeypatch, capsys
         writing.remove(step)
 
     def awaited(self):
-        if writing:
+        if not self.is_written():
             is_awaited.set()
         wait(self)
 

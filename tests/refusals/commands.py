@@ -70,8 +70,8 @@ train text.txt more
     Not understood: more
 trian
     Unknown verb `trian`, did you mean `train`? The verbs are train, sweep, phrases,
-    devices, doctor, neighbors, next, analogy, index, compare, evaluate, embed, export,
-    report, watch, convert, verify, parity.
+    watch, report, verify, neighbors, next, analogy, index, embed, export, convert,
+    evaluate, compare, parity, doctor, devices.
 train --window
     Missing value for argument '--window'.
 train --overwrite=no
