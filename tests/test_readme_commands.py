@@ -25,7 +25,7 @@ WORDS = "king", "man", "woman", "guitar"  # of the commands
 
 def section() -> list[str]:
     """The shell lines of the page, each with a command."""
-    (block,) = blocks(DOCS / "how-to" / "use-a-run.md", "shell")
+    (block,) = blocks(DOCS / "how-to" / "train-from-python.md", "shell")
     return [line for line in block.splitlines() if line.strip()]
 
 

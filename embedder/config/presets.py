@@ -1,6 +1,6 @@
 """Presets: defaults for a kind of data, where those of text do not fit.
 
-What they hold was measured: `docs/how-to/use-a-preset.md` has the figures.
+What they hold was measured: `docs/how-to/choose-settings.md` has the figures.
 """
 
 from types import MappingProxyType
