@@ -1,8 +1,8 @@
-"""Writes the tables of README.md and bench/README.md from bench/results.
+"""Writes the tables of README.md, bench/README.md and docs from bench/results.
 
 A table is between the lines `<!-- table: NAME -->`, with NAME of a file in
-bench/results, and `<!-- end -->`. `<!-- table: NAME without "COLUMN" -->` omits
-columns.
+bench/results, and `<!-- end -->`. `<!-- table: NAME without "TEXT" -->` omits the
+column of this name, or the rows that have this cell.
 """
 
 import os
@@ -14,7 +14,11 @@ from pathlib import Path
 from bench.registry import collected
 from bench.results import CHECKOUT, Results, Table, read_results
 
-READMES = CHECKOUT / "README.md", CHECKOUT / "bench" / "README.md"
+READMES = (
+    CHECKOUT / "README.md",
+    CHECKOUT / "bench" / "README.md",
+    *sorted(CHECKOUT.glob("docs/how-to/*.md")),
+)
 TABLES: dict[str, Callable[[Results], Table]] = collected("TABLES")
 """Name of a file in bench/results -> the function that makes its table."""
 
@@ -23,7 +27,7 @@ _MARKER = re.compile(r"^<!-- (?:table\b|end\b).*$", re.M)
 
 
 def render_tables(check: bool = False) -> None:
-    """Write the tables of README.md and bench/README.md from bench/results.
+    """Write the tables of README.md, bench/README.md and docs from bench/results.
 
     Args:
       check: change nothing; exit with 1 if a table differs from its results.
@@ -85,7 +89,7 @@ def _make_table(marker: str) -> Table:
     name, *rest = shlex.split(marker) or [""]
     if name not in TABLES or rest[:1] not in ([], ["without"]):
         raise ValueError(
-            'A marker must be `table: NAME` or `table: NAME without "COLUMN"`, with a'
+            'A marker must be `table: NAME` or `table: NAME without "TEXT"`, with a'
             f" NAME of `TABLES` in a file of bench, got `table: {marker}`."
         )
     return TABLES[name](read_results(name)).without(rest[1:])

@@ -8,7 +8,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Iterable
-from itertools import compress
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,12 +28,18 @@ class Table(NamedTuple):
     columns: list[str]
     rows: list[list[str]]
 
-    def without(self, columns: list[str]) -> "Table":
-        """The table without `columns`; ValueError if it does not have one."""
-        if unknown := [name for name in columns if name not in self.columns]:
-            raise ValueError(f"`columns` must be of {self.columns}, got {unknown}.")
-        kept = [name not in columns for name in self.columns]
-        columns, *rows = ([*compress(x, kept)] for x in (self.columns, *self.rows))
+    def without(self, names: list[str]) -> "Table":
+        """The table without the columns `names`, and the rows with such a cell.
+
+        Raises:
+          ValueError: a name is neither a column nor a cell.
+        """
+        known = {*self.columns, *chain.from_iterable(self.rows)}
+        if unknown := [name for name in names if name not in known]:
+            raise ValueError(f"`without` must name columns or cells, got {unknown}.")
+        kept = [name not in names for name in self.columns]
+        rows = [row for row in self.rows if not {*row} & {*names}]
+        columns, *rows = ([*compress(x, kept)] for x in (self.columns, *rows))
         return Table(columns, rows)
 
     def markdown(self) -> str:

@@ -146,9 +146,15 @@ def _markdown(text: str) -> Iterator[str]:
 def _entry(text: str) -> str:
     text = " ".join(text.split())
     names, colon, meaning = text.partition(": ")
-    if not colon or not re.fullmatch(r"\*{0,2}\w[\w.]*(, \*{0,2}\w[\w.]*)*", names):
-        return f"- {text}"
-    return f"- {', '.join(f'`{name}`' for name in names.split(', '))}: {meaning}"
+    if colon and re.fullmatch(r"\*{0,2}\w[\w.]*(, \*{0,2}\w[\w.]*)*", names):
+        text = f"{', '.join(f'`{name}`' for name in names.split(', '))}: {meaning}"
+    return textwrap.fill(
+        f"- {text}",
+        width=120,
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 def commands() -> str:

@@ -44,7 +44,9 @@ def test_a_preset_changes_what_it_names_and_nothing_else(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_preset_is_what_the_documentation_says(name):
-    text = Path(__file__).parents[1].joinpath("docs/how-to/choose-settings.md").read_text()
+    text = (
+        Path(__file__).parents[1].joinpath("docs/how-to/choose-settings.md").read_text()
+    )
     (flags,) = re.findall(rf"^\| `{name}` \|.*`(--.*)` \|", text, re.MULTILINE)
     preset = given("train", "text.txt", "--preset", name)
     assert given("train", "text.txt", *flags.split()) == preset
