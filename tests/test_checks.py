@@ -25,7 +25,8 @@ def checks(tmp_path, monkeypatch):
     (tmp_path / "README.md").write_text("one a\none b\ntwo c\n")
     (tmp_path / "scratch" / "dev" / "bin").mkdir(parents=True)
     python = tmp_path / "scratch" / "dev" / "bin" / "python"
-    python.symlink_to(sys.executable)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
     return module
 
 

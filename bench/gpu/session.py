@@ -108,7 +108,7 @@ def run_part(part: Part, seconds: float):
         return
     started = time.monotonic()
     child = subprocess.Popen(
-        [sys.executable, *part.arguments],
+        [sys.executable, "-u", *part.arguments],
         cwd=CHECKOUT,
         env=os.environ | part.environment,
         stdout=subprocess.PIPE,

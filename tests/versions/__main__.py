@@ -50,7 +50,7 @@ def main() -> int:
         return 2
     chroot = args.to.resolve()
     if not (chroot / "bin").exists():
-        packages = f"{args.python},{args.python}-venv,ca-certificates"
+        packages = f"{args.python},{args.python}-venv,ca-certificates,git"
         command = ["debootstrap", "--variant=minbase", f"--include={packages}"]
         mirror = [args.mirror] if args.mirror else []
         subprocess.run([*command, args.suite, str(chroot), *mirror], check=True)

@@ -6,6 +6,7 @@ read in pieces. Equal names of all files are the same node; nodes are sorted by 
 
 import gzip
 import logging
+import warnings
 import zipfile
 import zlib
 from collections.abc import Hashable, Sequence
@@ -208,7 +209,9 @@ def read_matrix_market(path: Path) -> Edges:
         )
     check_building_room(num_entries, has_weights=True)
     with gzip.open(path) if is_gzip else path.open("rb") as file:
-        matrix = io.mmread(file).tocoo()
+        with warnings.catch_warnings():  # of a change of its type, which is no matter
+            warnings.simplefilter("ignore", DeprecationWarning)
+            matrix = io.mmread(file).tocoo()
     row, column, data = matrix.row, matrix.col, matrix.data
     if symmetry == "symmetric":
         is_once = row >= column
