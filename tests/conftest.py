@@ -5,7 +5,10 @@ import gc
 import os
 import re
 import signal
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import jax
@@ -16,6 +19,7 @@ import pytest
 from embedder.cli.main import main
 from embedder.data.tfdata import has_tensorflow
 from embedder.engine import compilation, epochs
+from tests.commands import SECONDS
 from tests.memory import forget_programs
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
@@ -157,3 +161,24 @@ def stopped(monkeypatch, capsys):
         assert re.fullmatch(message, capsys.readouterr().err.splitlines()[-1])
 
     return train_until
+
+
+@pytest.fixture
+def run_notebook(tmp_path, monkeypatch) -> Callable[[Any], None]:
+    """Runs the cells of a notebook in `tmp_path`, by a kernel of this Python."""
+    needed = "ipykernel.kernelspec", "nbclient", "nbformat"
+    kernelspec, client, _ = (
+        pytest.importorskip(name, reason="needs the extra `dev`") for name in needed
+    )
+    kernelspec.install(kernel_name="here", prefix=str(tmp_path))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share" / "jupyter"))
+    path = os.pathsep.join(path for path in sys.path if path)
+    monkeypatch.setenv("PYTHONPATH", path)
+
+    def run(book: Any) -> None:
+        resources = {"metadata": {"path": tmp_path}}
+        client.NotebookClient(
+            book, kernel_name="here", timeout=SECONDS, resources=resources
+        ).execute()
+
+    return run

@@ -9,11 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 import numpy as np
+import polars as pl
 import pytest
 import sklearn.base
 
 import legacy
-from embedder import EmbeddingTrainer, Vectors
+from embedder import EmbeddingTrainer, Vectors, read_vectors
 from embedder.api.gensim_names import ATTRIBUTES, SUCCESSORS
 
 SMALL = {"vector_size": 16, "min_count": 2, "epochs": 2, "block": 64, "sample": 0.01}
@@ -228,6 +229,20 @@ def test_tokens_are_looked_up_in_their_own_type(words, integers):
     assert "30" not in integers
     empty = EmbeddingTrainer()
     assert empty and len(empty) == 0 and "tea" not in empty and [*empty] == []
+
+
+@pytest.mark.parametrize("ending", [".parquet", ".safetensors", ".bin"])
+def test_vectors_are_exported_by_the_ending(ending, words, integers, tmp_path):
+    for trainer in (words, integers):
+        trainer.export(tmp_path / f"v{ending}")
+        again = read_vectors(tmp_path / f"v{ending}")
+        assert again.keys == [*map(str, trainer.index_to_key)]
+        np.testing.assert_array_equal(again.matrix, trainer.vectors)
+    if ending == ".parquet":
+        keys = pl.read_parquet(tmp_path / "v.parquet")["key"]
+        assert keys.to_list() == integers.index_to_key
+    with pytest.raises(ValueError, match="nonsense"):
+        words.export(tmp_path / "v", format="nonsense")
 
 
 def test_queries_by_vector_and_the_odd_token(words, integers):

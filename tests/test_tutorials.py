@@ -49,6 +49,30 @@ def test_commands_run_as_written(path, tmp_path):
     assert [x for x in RESULTS[path.stem] if not (tmp_path / x).exists()] == []
 
 
+@pytest.mark.parametrize("name", RESULTS)
+def test_notebooks_print_as_many_lines_as_before(
+    name, tmp_path, run_notebook, monkeypatch
+):
+    nbformat = pytest.importorskip("nbformat", reason="needs the extra `dev`")
+    if name == "graph":
+        pytest.importorskip("networkx")
+    if name == "products":
+        monkeypatch.setenv("EMBEDDER_DATA", str(first_baskets(tmp_path)))
+    book = nbformat.read(ROOT / "docs" / "tutorial" / f"{name}.ipynb", as_version=4)
+    expected = [num_lines(cell) for cell in book.cells]
+    run_notebook(book)
+    assert [num_lines(cell) for cell in book.cells] == expected
+
+
+def num_lines(cell) -> int:
+    """Lines that a cell prints; of another output, or an error, -1."""
+    outputs = cell.get("outputs", [])
+    if any(output.output_type != "stream" for output in outputs):
+        return -1
+    printed = [each.text for each in outputs if each.name == "stdout"]
+    return "".join(printed).count("\n")
+
+
 def first_baskets(folder: Path) -> Path:
     """A folder of data with the first baskets."""
     found = os.environ.get("EMBEDDER_DATA")

@@ -75,6 +75,7 @@ from embedder.tokens.train_step import host_state
 from embedder.tokens.trainer import TokensTrainer
 from embedder.vectors.attributes import AttributeRows, Attributes
 from embedder.vectors.ensemble import Ensemble
+from embedder.vectors.reduce import Dtype
 from embedder.vectors.search import cosines, unit_rows
 from embedder.vectors.subwords import Ngrams
 from embedder.vectors.vectors import Vectors, short_repr, typed_keys
@@ -885,6 +886,32 @@ class EmbeddingTrainer:
         `legacy.EmbeddingTrainer` reads it as well.
         """
         write_model(Path(path), self._model())
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        format: str | None = None,
+        dtype: Dtype | None = None,
+    ) -> None:
+        """Writes keys, vectors and counts for other programs, as `embedder export`.
+
+        Args:
+          path: its ending tells the format: .txt, .bin, .parquet, .safetensors and the
+            others of docs/reference/formats.md.
+          format: the name of the format, where the ending does not tell it.
+          dtype: of the values; None: that of `vectors`.
+
+        Raises:
+          ValueError: the ending or the format is unknown, or cannot hold a key or
+            `dtype`.
+          OSError: the disk is full, say; an existing file at `path` stays.
+        """
+        from embedder.vectors.export import write_vectors
+
+        with _own_errors():
+            vectors = dataclasses.replace(self._lookup(), key_type=self._key_type)
+            write_vectors(vectors, path, format=format, dtype=dtype)
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> "EmbeddingTrainer":

@@ -1,11 +1,6 @@
 """A training in a notebook, which a kernel of Jupyter runs."""
 
-import os
-import sys
-
 import pytest
-
-from tests.commands import SECONDS
 
 pytestmark = pytest.mark.slow
 CODE = """
@@ -16,31 +11,12 @@ trainer.report()
 """
 
 
-@pytest.fixture
-def kernel(tmp_path, monkeypatch) -> str:
-    """The name of a kernel of this Python, in a folder of its own."""
-    pytest.importorskip("ipykernel", reason="needs the extra `dev`")
-    from ipykernel.kernelspec import install
-
-    install(kernel_name="here", prefix=str(tmp_path))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "share" / "jupyter"))
-    path = os.pathsep.join(path for path in sys.path if path)
-    monkeypatch.setenv("PYTHONPATH", path)
-    return "here"
-
-
-def test_a_notebook_has_a_bar_in_a_widget_and_the_report(kernel, tmp_path):
+def test_a_notebook_has_a_bar_in_a_widget_and_the_report(run_notebook):
     nbformat = pytest.importorskip("nbformat", reason="needs the extra `dev`")
-    client = pytest.importorskip("nbclient", reason="needs the extra `dev`")
     pytest.importorskip("ipywidgets", reason="needs the extra `dev`")
     cell = nbformat.v4.new_code_cell(CODE)
     book = nbformat.v4.new_notebook(cells=[cell])
-    client.NotebookClient(
-        book,
-        kernel_name=kernel,
-        timeout=SECONDS,
-        resources={"metadata": {"path": tmp_path}},
-    ).execute()
+    run_notebook(book)
     outputs = book.cells[0].outputs
     assert [o for o in outputs if o["output_type"] in ("error", "stream")] == []
     widget, *others, report = (output["data"] for output in outputs)
