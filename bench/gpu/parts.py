@@ -139,8 +139,8 @@ def parity(kit: Kit) -> Iterator[Result]:
     from bench.gpu.updates import make_training
     from embedder.config import Config, with_options
     from migration.parity.ladder import first_updates
-    from migration.parity.replicas import updates_rung as replicas_rung
-    from migration.parity.updates import updates_rung
+    from migration.parity.replicas import updates_stage as replicas_stage
+    from migration.parity.updates import updates_stage
 
     encoded = kit.corpus(100_000)
     common: Result = {"vector_size": 64, "blocks_per_update": 4, "epochs": 1}
@@ -149,12 +149,12 @@ def parity(kit: Kit) -> Iterator[Result]:
     for name, options in PARITY.items():
         options = common | options | {"backend": "xla", "loader": "memory"}
         sample = first_updates(with_options(Config(), **options), encoded, number)
-        for line in updates_rung("100 updates", sample):
+        for line in updates_stage("100 updates", sample):
             yield {"case": name, "updates": sample.num_updates} | _line(line)
     few = first_words(encoded, 2_000 if kit.is_tiny else 25_000)
     for name in ("replicas", "bootstrap"):
         options = {"replicas": 3, "bootstrap": name == "bootstrap"}
-        for line in replicas_rung(name, make_training(few, common | options)):
+        for line in replicas_stage(name, make_training(few, common | options)):
             yield {"case": f"3 models, {name}"} | _line(line)
 
 

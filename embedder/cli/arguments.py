@@ -599,7 +599,7 @@ class Parity(Settings):
     seeds: tuple[int, ...] = (1, 2, 3)
     """Seeds of the whole trainings, compared with the NumPy trainer in two processes.
     """
-    rungs: tuple[str, ...] = ()
+    stages: tuple[str, ...] = ()
     """Stages to compare; none: all. For tokens: vocabulary, distributions, blocks,
     loss, "row gradients", "one update", "100 updates", "whole epoch", replicas,
     bootstrap, "row factors", "model update", resume, converters, neighbours, workers.

@@ -387,7 +387,7 @@ def _parity(args: arguments.Parity) -> int:
         args.corpus and local_copy(args.corpus),
         words=args.words,
         seeds=args.seeds,
-        rungs=args.rungs,
+        stages=args.stages,
         pairs=args.pairs,
         analogies=args.analogies,
         as_json=args.json,

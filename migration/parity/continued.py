@@ -1,4 +1,4 @@
-"""Rungs of trainings that do not start anew: from vectors, with rows that are frozen,
+"""Stages of trainings that do not start anew: from vectors, with rows that are frozen,
 and from a finished model, on the text of an update.
 
 The oracle has neither. It takes the same updates, and `updates.oracle_step` scales its
@@ -49,13 +49,13 @@ _FROZEN = slice(None, None, 3)  # rows
 _REPLAY = 0.25  # exact in binary, so expected numbers have no rounding error
 
 
-def frozen_rows_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+def frozen_rows_stage(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """A training that starts from the tables of a model in which every third token is
     frozen: the start, tables and accumulators, and frozen rows to the last bit.
 
     The model is of every other sequence, so that it lacks tokens.
     """
-    rung = "row factors"
+    stage = "row factors"
     config, given, _ = _parts(config, sequences)
     config = with_options(config, min_count=1, epochs=1)
     text, base = read_text(given), _model(config, given[::2])
@@ -72,7 +72,7 @@ def frozen_rows_rung(config: Config, sequences: Sequences) -> Iterator[Differenc
     state.tables[0, rows] = model.input
     if config.tables.negative:
         state.tables[1, rows] = model.output[: len(rows)]
-    yield from _start_lines(rung, training, state, "")
+    yield from _start_lines(stage, training, state, "")
     frozen = state.tables[0, _FROZEN].copy()
     factors = np.ones(len(tokens), np.float32)
     factors[_FROZEN] = 0
@@ -82,16 +82,16 @@ def frozen_rows_rung(config: Config, sequences: Sequences) -> Iterator[Differenc
         *(cut.shard_tokens(), lambda epoch, shard: cut.shard(shard)),
     )
     found = _trained(training)
-    yield from _end_lines(rung, training, found, state, "")
+    yield from _end_lines(stage, training, found, state, "")
     yield difference(
-        rung, "frozen rows", found["input"][_FROZEN], frozen, dtype=config.run.dtype
+        stage, "frozen rows", found["input"][_FROZEN], frozen, dtype=config.run.dtype
     )
 
 
-def update_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+def update_stage(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """A model of the oracle that grows by an update, without replay and with it."""
     if config.tables.has_node_output:
-        raise InputError("`hs` has no `model update` rung: its models do not grow.")
+        raise InputError("`hs` has no `model update` stage: its models do not grow.")
     config, old, new = _parts(config, sequences)
     most = int(build_vocabulary(read_text(old), 1).counts[0])
     min_count = min(config.tables.min_count, most)
@@ -105,7 +105,7 @@ def _update_lines(
     config: Config, base: Trainer, old: Sequences, new: Sequences
 ) -> Iterator[Difference]:
     """The update of `base`, of the sequences `old`, by `new`, in two epochs."""
-    rung, options, model = "model update", config.tables, model_of(base)
+    stage, options, model = "model update", config.tables, model_of(base)
     of = ", replay" if options.replay else ""
     config = with_options(config, epochs=2)
     replayed = [old] if options.replay else []
@@ -125,11 +125,11 @@ def _update_lines(
 
     def line(quantity: str, actual, desired) -> Difference:
         dtype = config.run.dtype
-        return difference(rung, quantity + of, actual, desired, dtype=dtype)
+        return difference(stage, quantity + of, actual, desired, dtype=dtype)
 
     vocabulary = training.encoded.vocabulary
     found = difference_of_tokens(
-        rung, vocabulary.tokens, grown.tokens, dtype=config.run.dtype
+        stage, vocabulary.tokens, grown.tokens, dtype=config.run.dtype
     )
     yield found._replace(quantity=f"tokens{of}")
     if not found.passed:
@@ -156,14 +156,14 @@ def _update_lines(
     if state.accumulators is not None:
         for name, sums in zip(("input", "output"), state.accumulators, strict=True):
             sums[:num_old] = model.row_state[f"{name}_accumulator"]
-    yield from _start_lines(rung, training, state, of)
+    yield from _start_lines(stage, training, state, of)
     factors = updating.factors(grown)
     lacking = np.flatnonzero(factors == 0)
     before = state.tables[:, lacking].copy()
     both = RowLrMultipliers(factors, factors)
     _train(training, state, both, drawn, sizes, source.shard)
     ends = _trained(training)
-    yield from _end_lines(rung, training, ends, state, of)
+    yield from _end_lines(stage, training, ends, state, of)
     found = np.stack([ends["input"], ends["output"]])[:, lacking]
     yield line("rows that the text lacks", found, before)
 
@@ -220,20 +220,20 @@ def _trained(training: TokensTrainer) -> dict[str, np.ndarray]:
 
 
 def _start_lines(
-    rung: str, training: TokensTrainer, state: legacy.update.State, of: str
+    stage: str, training: TokensTrainer, state: legacy.update.State, of: str
 ) -> Iterator[Difference]:
     """The tables before the first update: all is copied or drawn, but means."""
     first, dtype = training.initial_state().params["tables"], training.config.run.dtype
     for name, expected in by_table(state.tables).items():
         yield difference(
-            *(rung, f"{name} at the start{of}", first[name], expected),
+            *(stage, f"{name} at the start{of}", first[name], expected),
             dtype=dtype,
             tolerance=TOLERANCE["start", dtype],
         )
 
 
 def _end_lines(
-    rung: str,
+    stage: str,
     training: TokensTrainer,
     found: dict[str, np.ndarray],
     state: legacy.update.State,
@@ -242,7 +242,7 @@ def _end_lines(
     dtype = training.config.run.dtype
     for name, expected in named(state).items():
         yield difference(
-            *(rung, f"{name.replace('_', ' ')}{of}", found[name], expected),
+            *(stage, f"{name.replace('_', ' ')}{of}", found[name], expected),
             dtype=dtype,
-            tolerance=TOLERANCE[rung, dtype],
+            tolerance=TOLERANCE[stage, dtype],
         )

@@ -1,4 +1,4 @@
-"""The first rungs: vocabulary, distributions and blocks, which are bit-exact."""
+"""The first stages: vocabulary, distributions and blocks, which are bit-exact."""
 
 import itertools
 import logging
@@ -27,28 +27,30 @@ from migration.parity.difference import (
 _log = logging.getLogger(__name__)
 
 
-def vocabulary_rung(
+def vocabulary_stage(
     encoded: Encoded, text: legacy.vocabulary.Text, min_count: int
 ) -> Iterator[Difference]:
     """Tokens, counts, and the ids and sequences of every shard."""
-    rung = "vocabulary"
+    stage = "vocabulary"
     desired = legacy.vocabulary.build_vocabulary(text, min_count)
-    yield difference_of_tokens(rung, encoded.vocabulary.tokens, desired.tokens)
-    yield difference(rung, "counts", encoded.vocabulary.counts, desired.counts)
+    yield difference_of_tokens(stage, encoded.vocabulary.tokens, desired.tokens)
+    yield difference(stage, "counts", encoded.vocabulary.counts, desired.counts)
     cut = legacy.blocks.cut_shards(
         *legacy.vocabulary.encode(text, desired.tokens), shards.SHARD_TOKENS
     )
-    yield difference(rung, "tokens of shards", encoded.shard_tokens, cut.shard_tokens())
+    yield difference(
+        stage, "tokens of shards", encoded.shard_tokens, cut.shard_tokens()
+    )
     if len(encoded.shard_tokens) != cut.num_shards:
         return
     ids, lengths = [], []
     for shard in range(cut.num_shards):
         actual = encoded.read(shard)
         desired_ids, desired_lengths = cut.shard(shard)
-        ids.append(difference(rung, "ids", actual[0], desired_ids))
+        ids.append(difference(stage, "ids", actual[0], desired_ids))
         lengths.append(
             difference(
-                rung,
+                stage,
                 "lengths of sequences",
                 actual[1],
                 desired_lengths.astype(np.int32),
@@ -58,21 +60,21 @@ def vocabulary_rung(
     yield worst(lengths)
 
 
-def distributions_rung(
+def distributions_stage(
     counts: np.ndarray, sample: float, exponent: float
 ) -> Iterator[Difference]:
     """The integer tables for subsampling and for noise."""
-    rung = "distributions"
+    stage = "distributions"
     yield difference(
-        rung,
+        stage,
         "keep limits",
         vocabulary.keep_limit(counts, sample),
         legacy.vocabulary.keep_limit(counts, sample),
     )
     actual = blocks.noise_table(counts, exponent)
     desired = legacy.noise.build_noise_table(counts, exponent)
-    yield difference(rung, "noise limits", actual.limit, desired.limit)
-    yield difference(rung, "noise aliases", actual.alias, desired.alias)
+    yield difference(stage, "noise limits", actual.limit, desired.limit)
+    yield difference(stage, "noise aliases", actual.alias, desired.alias)
 
 
 def loaders() -> tuple[Literal["tfdata", "memory"], ...]:
@@ -83,7 +85,7 @@ def loaders() -> tuple[Literal["tfdata", "memory"], ...]:
     return ("memory",)
 
 
-def blocks_rung(
+def blocks_stage(
     source: BlockSource,
     kind: str,
     *,

@@ -11,7 +11,7 @@ EXACT = 0.0
 class Difference(NamedTuple):
     """One line of the report: a quantity of the port compared with the oracle's."""
 
-    rung: str
+    stage: str
     dtype: str  # of the tables; "" if there are none
     quantity: str
     size: int  # values compared
@@ -22,7 +22,7 @@ class Difference(NamedTuple):
 
 
 def difference(
-    rung: str, quantity: str, actual, desired, *, dtype="", tolerance: float = EXACT
+    stage: str, quantity: str, actual, desired, *, dtype="", tolerance: float = EXACT
 ) -> Difference:
     """Compares arrays of numbers.
 
@@ -35,7 +35,7 @@ def difference(
         gap = _largest(actual.astype(np.float64) - desired.astype(np.float64))
         scale = _largest(desired.astype(np.float64))
     return Difference(
-        rung=rung,
+        stage=stage,
         dtype=dtype,
         quantity=quantity,
         size=desired.size,
@@ -47,13 +47,13 @@ def difference(
 
 
 def difference_of_tokens(
-    rung: str, actual: Sequence[str], desired: Sequence[str], *, dtype=""
+    stage: str, actual: Sequence[str], desired: Sequence[str], *, dtype=""
 ) -> Difference:
     """The number of tokens that differ, in value or in position."""
     missing = abs(len(actual) - len(desired))
     others = sum(a != b for a, b in zip(actual, desired, strict=False))
     return difference(
-        rung, "tokens", float(missing + others), 0.0, dtype=dtype
+        stage, "tokens", float(missing + others), 0.0, dtype=dtype
     )._replace(size=len(desired))
 
 

@@ -24,8 +24,8 @@ from legacy import network
 from legacy.mlp import FeatureEncoder
 from migration.parity.data import loaders
 from migration.parity.difference import Difference, difference, worst
-from migration.parity.encoder_networks import RUNG, networks_rung
-from migration.parity.encoder_objectives import objectives_rung
+from migration.parity.encoder_networks import STAGE, networks_stage
+from migration.parity.encoder_objectives import objectives_stage
 from migration.parity.encoder_subject import (
     EncoderSubject,
     dtypes_of,
@@ -33,7 +33,11 @@ from migration.parity.encoder_subject import (
     layer_lines,
     numbers_of,
 )
-from migration.parity.encoder_updates import bootstrap_rung, replicas_rung, updates_rung
+from migration.parity.encoder_updates import (
+    bootstrap_stage,
+    replicas_stage,
+    updates_stage,
+)
 from migration.parity.tolerances import TOLERANCE
 
 _STEP = 1e-6  # of the finite differences
@@ -41,26 +45,26 @@ _DIRECTIONS = 3  # for each layer
 
 
 def encoder_ladder(
-    subject: EncoderSubject, rungs: Iterable[str] | None = None
+    subject: EncoderSubject, stages: Iterable[str] | None = None
 ) -> Iterator[Difference]:
-    """Yields the differences of `rungs` as they are computed; None: of all that there
+    """Yields the differences of `stages` as they are computed; None: of all that there
     are for the network.
 
     Raises:
-      InputError: a rung is of an mlp alone, and the network is another.
+      InputError: a stage is of an mlp alone, and the network is another.
     """
     network = subject.config.encoder.network
-    given = [RUNG] if has_network(subject.config) else [*ENCODER_RUNGS]
-    for rung in given if rungs is None else rungs:
-        if rung not in given:
+    given = [STAGE] if has_network(subject.config) else [*ENCODER_STAGES]
+    for stage in given if stages is None else stages:
+        if stage not in given:
             raise InputError(
-                f"`network` must be mlp for the rung `{rung}`, got {network!r}, of "
-                f"which there is only the rung `{RUNG}`."
+                f"`network` must be mlp for the stage `{stage}`, got {network!r}, of "
+                f"which there is only the stage `{STAGE}`."
             )
-        yield from ENCODER_RUNGS[rung](subject)
+        yield from ENCODER_STAGES[stage](subject)
 
 
-def batches_rung(subject: EncoderSubject) -> Iterator[Difference]:
+def batches_stage(subject: EncoderSubject) -> Iterator[Difference]:
     """Examples of every batch of two epochs, by both loaders; initial weights."""
     for loader in loaders():
         training = subject.training(loader=loader, mode="jit", devices=0)
@@ -105,7 +109,7 @@ def _rows(x: np.ndarray, ids) -> np.ndarray:
     return np.empty(0) if ids is None else x[ids]
 
 
-def loss_rung(subject: EncoderSubject) -> Iterator[Difference]:
+def loss_stage(subject: EncoderSubject) -> Iterator[Difference]:
     """Loss and number of correct predictions of a batch."""
     for dtype in dtypes_of(subject):
         case = _case(subject, dtype)
@@ -124,7 +128,7 @@ def loss_rung(subject: EncoderSubject) -> Iterator[Difference]:
         )
 
 
-def gradients_rung(subject: EncoderSubject) -> Iterator[Difference]:
+def gradients_stage(subject: EncoderSubject) -> Iterator[Difference]:
     """Gradients of every layer: by autodiff, by hand, by finite differences."""
     for dtype in dtypes_of(subject):
         case = _case(subject, dtype)
@@ -176,7 +180,7 @@ def _finite_differences(case: "_Case", gradients) -> Iterator[Difference]:
         )
 
 
-def epoch_rung(subject: EncoderSubject) -> Iterator[Difference]:
+def epoch_stage(subject: EncoderSubject) -> Iterator[Difference]:
     """Layers and metrics after an epoch, by `embedder train` and the oracle's `fit`."""
     for dtype in dtypes_of(subject):
         training = subject.training(dtype=dtype, epochs=1)
@@ -198,7 +202,7 @@ def epoch_rung(subject: EncoderSubject) -> Iterator[Difference]:
             )
 
 
-def files_rung(subject: EncoderSubject) -> Iterator[Difference]:
+def files_stage(subject: EncoderSubject) -> Iterator[Difference]:
     """A file of each program, read by the other and written again."""
     x, y = _with_classes(subject.examples)
     settings = model_settings(with_options(subject.config, epochs=1))
@@ -265,19 +269,19 @@ def _oracle(config: Config) -> FeatureEncoder:
 
 
 def _of(num: int) -> Callable[[EncoderSubject], Iterator[Difference]]:
-    return lambda subject: updates_rung(num, subject)
+    return lambda subject: updates_stage(num, subject)
 
 
-ENCODER_RUNGS: dict[str, Callable[[EncoderSubject], Iterator[Difference]]] = {
-    "batches": batches_rung,
-    "loss": loss_rung,
-    "gradients": gradients_rung,
+ENCODER_STAGES: dict[str, Callable[[EncoderSubject], Iterator[Difference]]] = {
+    "batches": batches_stage,
+    "loss": loss_stage,
+    "gradients": gradients_stage,
     "one update": _of(1),
     "100 updates": _of(100),
-    "whole epoch": epoch_rung,
-    "replicas": replicas_rung,
-    "bootstrap": bootstrap_rung,
-    "objectives": objectives_rung,
-    RUNG: networks_rung,
-    "files": files_rung,
+    "whole epoch": epoch_stage,
+    "replicas": replicas_stage,
+    "bootstrap": bootstrap_stage,
+    "objectives": objectives_stage,
+    STAGE: networks_stage,
+    "files": files_stage,
 }

@@ -1,4 +1,4 @@
-"""The rung of networks of images: outputs, loss, gradients, averages and one update."""
+"""The stage of networks of images: outputs, loss, gradients, averages, one update."""
 
 import functools
 from collections.abc import Iterator, Mapping
@@ -21,7 +21,7 @@ from migration.parity.encoder_subject import EncoderSubject, dtypes_of, has_netw
 from migration.parity.steps import Keep, Use
 from migration.parity.tolerances import TOLERANCE
 
-RUNG = "networks"
+STAGE = "networks"
 _MOST = 6  # examples
 _RATE = 0.1
 _UPDATE = 3  # number of the update: random numbers depend on it
@@ -75,7 +75,7 @@ SMALL = {
 have the other stem of a resnet."""
 
 
-def networks_rung(subject: EncoderSubject) -> Iterator[Difference]:
+def networks_stage(subject: EncoderSubject) -> Iterator[Difference]:
     """The network of the settings on the first examples; an mlp: each small network on
     random images."""
     if has_network(subject.config):
@@ -243,8 +243,8 @@ def _line(quantity: str, dtype: str, ours, theirs) -> Difference:
         )
     ours, theirs = _over_largest(ours, theirs)
     return difference(
-        *(RUNG, quantity, ours, theirs.astype(dtype)),
-        **{"dtype": dtype, "tolerance": TOLERANCE[RUNG, dtype]},
+        *(STAGE, quantity, ours, theirs.astype(dtype)),
+        **{"dtype": dtype, "tolerance": TOLERANCE[STAGE, dtype]},
     )
 
 
@@ -283,7 +283,7 @@ def _finite_differences(
             sum((gradients[m][n] * along[m][n]).sum() for m, n in _names(along))
         )
     return difference(
-        *(RUNG, f"{case.title}, finite differences"),
+        *(STAGE, f"{case.title}, finite differences"),
         *_over_largest(np.array(found), np.array(expected)),
         **{"dtype": "float64", "tolerance": TOLERANCE["finite differences", "float64"]},
     )

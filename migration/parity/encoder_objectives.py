@@ -1,4 +1,4 @@
-"""The rung of the objectives of an encoder: loss, gradients, and one update each."""
+"""The stage of the objectives of an encoder: loss, gradients, and one update each."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -34,7 +34,7 @@ from migration.parity.encoder_subject import (
 )
 from migration.parity.tolerances import TOLERANCE
 
-RUNG = "objectives"
+STAGE = "objectives"
 _STEP = 1e-6  # of the finite differences
 _DIRECTIONS = 5
 _SIZE = 6  # values of the embeddings that losses are compared on
@@ -97,7 +97,7 @@ def compared(num_classes: int) -> tuple[Compared, ...]:
     )
 
 
-def objectives_rung(subject: EncoderSubject) -> Iterator[Difference]:
+def objectives_stage(subject: EncoderSubject) -> Iterator[Difference]:
     """Each objective by itself, with its gradient, and an update of an MLP on it."""
     for dtype in dtypes_of(subject):
         case = first_case(subject, dtype)
@@ -122,9 +122,9 @@ def loss_lines(each: Compared, inputs: np.ndarray, case: Case) -> Iterator[Diffe
                 inputs, each.objective, case.labels, case.weights
             )
         )
-    yield difference(RUNG, f"{each.name}, losses", losses, theirs.losses, **named)
-    yield difference(RUNG, f"{each.name}, counts", counts, theirs.counts, **named)
-    yield difference(RUNG, f"{each.name}, gradient", slope, theirs.slope, **named)
+    yield difference(STAGE, f"{each.name}, losses", losses, theirs.losses, **named)
+    yield difference(STAGE, f"{each.name}, counts", counts, theirs.counts, **named)
+    yield difference(STAGE, f"{each.name}, gradient", slope, theirs.slope, **named)
     if dtype == "float64":
         yield _finite_differences(each, inputs, case, theirs.slope)
 
@@ -153,7 +153,7 @@ def _finite_differences(
         found.append((up - down) / (2 * _STEP))
         expected.append((slope * along).sum())
     return difference(
-        RUNG,
+        STAGE,
         f"{each.name}, finite differences",
         np.array(found),
         np.array(expected),
@@ -269,6 +269,6 @@ def _updated(
 
 def _worst_of_layers(title: str, dtype: str, ours, theirs) -> Difference:
     lines = layer_lines(
-        *(RUNG, title, dtype, ours, theirs), tolerance=TOLERANCE[RUNG, dtype]
+        *(STAGE, title, dtype, ours, theirs), tolerance=TOLERANCE[STAGE, dtype]
     )
     return max(lines, key=lambda line: line.absolute)._replace(quantity=title)

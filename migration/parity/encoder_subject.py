@@ -86,18 +86,18 @@ def _of_the_oracle(config: Config) -> Config:
 
 
 def has_network(config: Config) -> bool:
-    """Whether the settings name a network of images, which only one rung compares."""
+    """Whether the settings name a network of images, which only one stage compares."""
     return config.encoder.network not in ("auto", "mlp")
 
 
 def layer_lines(
-    rung: str, title: str, dtype: str, ours, theirs, *, tolerance: float
+    stage: str, title: str, dtype: str, ours, theirs, *, tolerance: float
 ) -> Iterator[Difference]:
     pairs = zip(ours, theirs, strict=True)
     for number, (mine, other) in enumerate(pairs, start=1):
         named = ", ".join(filter(None, (f"layer {number}", title)))
         yield worst(
-            difference(rung, named, a, b, dtype=dtype, tolerance=tolerance)
+            difference(stage, named, a, b, dtype=dtype, tolerance=tolerance)
             for a, b in zip(mine, other, strict=True)
         )
 

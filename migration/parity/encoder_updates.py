@@ -1,4 +1,4 @@
-"""Rungs of the updates of an encoder: one, 100, and 100 of each replica."""
+"""Stages of the updates of an encoder: one, 100, and 100 of each replica."""
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
@@ -28,9 +28,9 @@ OPTIMIZERS = (("sgd", ()), ("sgd", ("momentum=0.9",)), ("adam", ()))
 _UPDATES = 100  # of each replica
 
 
-def updates_rung(num: int, subject: EncoderSubject) -> Iterator[Difference]:
+def updates_stage(num: int, subject: EncoderSubject) -> Iterator[Difference]:
     """All layers after `num` updates, by every optimizer of the oracle."""
-    rung = "one update" if num == 1 else f"{num} updates"
+    stage = "one update" if num == 1 else f"{num} updates"
     for optimizer, arguments in OPTIMIZERS:
         for dtype in dtypes_of(subject):
             training = subject.training(
@@ -42,18 +42,18 @@ def updates_rung(num: int, subject: EncoderSubject) -> Iterator[Difference]:
             name = " ".join((optimizer, *arguments))
             state = _after(training, num)
             oracle = _oracle_after(training, num, subject.config.run.seed)
-            tolerance = TOLERANCE[f"encoder {rung}", dtype]
+            tolerance = TOLERANCE[f"encoder {stage}", dtype]
             if (optimizer, dtype) == ("adam", "float32"):
-                yield from _adam_in_float32(rung, training, state, oracle, tolerance)
+                yield from _adam_in_float32(stage, training, state, oracle, tolerance)
                 continue
             ours = layers_of(state.params)
             yield from layer_lines(
-                rung, name, dtype, ours, oracle.layers, tolerance=tolerance
+                stage, name, dtype, ours, oracle.layers, tolerance=tolerance
             )
 
 
 def _adam_in_float32(
-    rung: str,
+    stage: str,
     training: EncoderTrainer,
     state: TrainState,
     oracle: "_Trained",
@@ -64,7 +64,7 @@ def _adam_in_float32(
     So in float32 a weight may move by a full learning rate in either direction. After
     one update, the moments of the gradients are compared; after more, the loss.
     """
-    if rung == "one update":
+    if stage == "one update":
         moments = state.opt_state[0].mu, state.opt_state[0].nu
         for name, ours, slot in zip(
             ("mean", "square"), moments, oracle.slots, strict=True
@@ -72,7 +72,7 @@ def _adam_in_float32(
             theirs = network.layers_of(slot, training.config.encoder.layers)
             title = f"adam, {name} of gradients"
             yield from layer_lines(
-                rung, title, "float32", layers_of(ours), theirs, tolerance=tolerance
+                stage, title, "float32", layers_of(ours), theirs, tolerance=tolerance
             )
         return
     x, y = numbers_of(training.examples)
@@ -85,7 +85,7 @@ def _adam_in_float32(
         )
     ]
     yield difference(
-        *(rung, "adam, loss after them", losses[0] / len(y), losses[1] / len(y)),
+        *(stage, "adam, loss after them", losses[0] / len(y), losses[1] / len(y)),
         dtype="float32",
         tolerance=TOLERANCE["adam's loss", "float32"],
     )
@@ -152,12 +152,12 @@ def _oracle_after(
     return _Trained(layers, slots)
 
 
-def replicas_rung(subject: EncoderSubject) -> Iterator[Difference]:
+def replicas_stage(subject: EncoderSubject) -> Iterator[Difference]:
     """All layers of replicas after 100 updates, replica k by the oracle of seed + k."""
     return _replicas("replicas", subject, lambda training, seed: None)
 
 
-def bootstrap_rung(subject: EncoderSubject) -> Iterator[Difference]:
+def bootstrap_stage(subject: EncoderSubject) -> Iterator[Difference]:
     """The same with a resample for each replica.
 
     The oracle has an example of a batch as often as the resample of its seed.
@@ -166,7 +166,7 @@ def bootstrap_rung(subject: EncoderSubject) -> Iterator[Difference]:
 
 
 def _replicas(
-    rung: str,
+    stage: str,
     subject: EncoderSubject,
     times: Callable[[EncoderTrainer, int], np.ndarray | None],
 ) -> Iterator[Difference]:
@@ -179,7 +179,7 @@ def _replicas(
         if (optimizer, dtype) == ("adam", "float32"):  # see `_adam_in_float32`
             continue
         training = subject.training(
-            **{"replicas": REPLICAS, "bootstrap": rung == "bootstrap", "dtype": dtype},
+            **{"replicas": REPLICAS, "bootstrap": stage == "bootstrap", "dtype": dtype},
             save_every=1,  # one update a call, to stop after any
         )
         states = unstack_states(_after(training, _UPDATES))
@@ -189,7 +189,7 @@ def _replicas(
             for seed in seeds
         ]
         yield from layer_lines(
-            *(rung, f"{REPLICAS} replicas", dtype),
+            *(stage, f"{REPLICAS} replicas", dtype),
             _stacked([layers_of(state.params) for state in states]),
             _stacked([oracle.layers for oracle in oracles]),
             tolerance=TOLERANCE["encoder 100 updates", dtype],

@@ -1,7 +1,8 @@
 """The parity ladder of tables: compares port and oracle stage by stage on a corpus.
 
-A rung is one stage, from the vocabulary to the statistics of whole trainings. Rungs
-that read the corpus read all of it; rungs that train use its first sequences.
+A stage is one part of a training, from the vocabulary to the statistics of whole
+trainings. Stages that read the corpus read all of it; stages that train use its first
+sequences.
 """
 
 import functools
@@ -33,7 +34,7 @@ from embedder.tokens.trainer import TokensTrainer
 from migration.parity import continued, data, replicas, training, updates
 from migration.parity.difference import Difference
 from migration.parity.updates import Sample
-from migration.parity.workers import Score, workers_rung
+from migration.parity.workers import Score, workers_stage
 
 
 class Subject(NamedTuple):
@@ -73,20 +74,20 @@ def subject(
 
 
 def ladder(
-    subject: Subject, rungs: Iterable[str] | None = None
+    subject: Subject, stages: Iterable[str] | None = None
 ) -> Iterator[Difference]:
-    """Yields the differences of `rungs` as they are computed; None: of all that there
+    """Yields the differences of `stages` as they are computed; None: of all that there
     are with the settings."""
-    if rungs is None:
+    if stages is None:
         options = subject.config.tables
         lacking = (
             {"model update"} if options.has_node_output or options.subwords else set()
         )
         if options.subwords:  # no rates of rows, and one worker of the oracle
             lacking |= {"row factors", "workers"}
-        rungs = [rung for rung in RUNGS if rung not in lacking]
-    for rung in rungs:
-        yield from RUNGS[rung](subject)
+        stages = [stage for stage in STAGES if stage not in lacking]
+    for stage in stages:
+        yield from STAGES[stage](subject)
 
 
 def read_text(source: str | None) -> legacy.vocabulary.Text:
@@ -129,13 +130,13 @@ def _vocabulary(subject: Subject) -> Iterator[Difference]:
     min_count = subject.config.tables.min_count
     with tempfile.TemporaryDirectory() as cache:
         encoded = encode_cached(subject.corpus, min_count, Path(cache))
-        yield from data.vocabulary_rung(encoded, subject.text, min_count)
+        yield from data.vocabulary_stage(encoded, subject.text, min_count)
 
 
 def _distributions(subject: Subject) -> Iterator[Difference]:
     settings = subject.config.tables
     counts = legacy.vocabulary.build_vocabulary(subject.text, settings.min_count).counts
-    return data.distributions_rung(counts, settings.sample, settings.ns_exponent)
+    return data.distributions_stage(counts, settings.sample, settings.ns_exponent)
 
 
 def _blocks(subject: Subject) -> Iterator[Difference]:
@@ -146,7 +147,7 @@ def _blocks(subject: Subject) -> Iterator[Difference]:
         config = resolve(subject.config, encoded.num_tokens, None, row_updates)
         training = TokensTrainer(TrainingPlan(config, encoded, range(max(epochs, 1))))
         for kind in data.loaders():
-            yield from data.blocks_rung(
+            yield from data.blocks_stage(
                 training.sources[0],
                 kind,
                 size=training.updates_per_call,
@@ -156,25 +157,25 @@ def _blocks(subject: Subject) -> Iterator[Difference]:
             )
 
 
-def _on_sample(rung: Callable, num_updates: int):
+def _on_sample(stage: Callable, num_updates: int):
     def climb(subject: Subject) -> Iterator[Difference]:
         for config in _dtypes(subject.config):
-            yield from rung(first_updates(config, subject.encoded, num_updates))
+            yield from stage(first_updates(config, subject.encoded, num_updates))
 
     return climb
 
 
-def _in_each_dtype(rung: Callable):
+def _in_each_dtype(stage: Callable):
     def climb(subject: Subject) -> Iterator[Difference]:
         for config in _dtypes(subject.config):
-            yield from rung(config, subject.sequences)
+            yield from stage(config, subject.sequences)
 
     return climb
 
 
 def _epoch(subject: Subject) -> Iterator[Difference]:
     for config in _dtypes(subject.config):
-        yield from training.epoch_rung(config, subject.encoded, subject.sequences)
+        yield from training.epoch_stage(config, subject.encoded, subject.sequences)
 
 
 def _row_factors(subject: Subject) -> Iterator[Difference]:
@@ -183,36 +184,36 @@ def _row_factors(subject: Subject) -> Iterator[Difference]:
     factors = updates.random_factors(len(subject.encoded.vocabulary), num_tables)
     for config in _dtypes(subject.config):
         sample = first_updates(config, subject.encoded, 100, factors)
-        for line in updates.updates_rung("row factors", sample):
+        for line in updates.updates_stage("row factors", sample):
             yield line._replace(quantity=f"{line.quantity}, 0, 0.3 or 1")
-        yield from continued.frozen_rows_rung(config, subject.sequences)
+        yield from continued.frozen_rows_stage(config, subject.sequences)
 
 
 def _workers(subject: Subject) -> Iterator[Difference]:
     config = subject.config
     if config.run.epochs == 0:
         raise InputError("`epochs` must be an integer >= 1 for `workers`, got 0.")
-    return workers_rung(config, subject.sequences, subject.seeds, subject.scores)
+    return workers_stage(config, subject.sequences, subject.seeds, subject.scores)
 
 
-RUNGS: dict[str, Callable[[Subject], Iterator[Difference]]] = {
+STAGES: dict[str, Callable[[Subject], Iterator[Difference]]] = {
     "vocabulary": _vocabulary,
     "distributions": _distributions,
     "blocks": _blocks,
-    "loss": _on_sample(updates.loss_rung, 1),
-    "row gradients": _on_sample(updates.gradients_rung, 1),
-    "one update": _on_sample(functools.partial(updates.updates_rung, "one update"), 1),
+    "loss": _on_sample(updates.loss_stage, 1),
+    "row gradients": _on_sample(updates.gradients_stage, 1),
+    "one update": _on_sample(functools.partial(updates.updates_stage, "one update"), 1),
     "100 updates": _on_sample(
-        functools.partial(updates.updates_rung, "100 updates"), 100
+        functools.partial(updates.updates_stage, "100 updates"), 100
     ),
     "whole epoch": _epoch,
-    "replicas": _in_each_dtype(replicas.replicas_rung),
-    "bootstrap": _in_each_dtype(replicas.bootstrap_rung),
+    "replicas": _in_each_dtype(replicas.replicas_stage),
+    "bootstrap": _in_each_dtype(replicas.bootstrap_stage),
     "row factors": _row_factors,
-    "model update": _in_each_dtype(continued.update_rung),
-    "resume": _in_each_dtype(training.resume_rung),
-    "converters": _in_each_dtype(training.converters_rung),
-    "neighbours": _in_each_dtype(training.neighbours_rung),
+    "model update": _in_each_dtype(continued.update_stage),
+    "resume": _in_each_dtype(training.resume_stage),
+    "converters": _in_each_dtype(training.converters_stage),
+    "neighbours": _in_each_dtype(training.neighbours_stage),
     "workers": _workers,
 }
 

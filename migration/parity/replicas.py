@@ -1,4 +1,4 @@
-"""Rungs of several models of tables: replicas, and those of bootstrap resamples."""
+"""Stages of several models of tables: replicas, and those of bootstrap resamples."""
 
 from collections.abc import Iterator
 
@@ -36,7 +36,7 @@ REPLICAS = 3
 _UPDATES = 100  # in each replica, about as many
 
 
-def replicas_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+def replicas_stage(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """Tables and accumulators of each replica, trained side by side.
 
     Replica k is compared with the oracle's trainer of the seed + k.
@@ -50,22 +50,22 @@ def replicas_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
     yield from _compared("replicas", training, desired)
 
 
-def bootstrap_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+def bootstrap_stage(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """Tables and accumulators of replicas, each of a resample of the sequences.
 
     The oracle has no weights: it gets copies of the blocks, see `copies`.
     """
     training, _ = _training(config, sequences, bootstrap=True)
-    yield from updates_rung("bootstrap", training)
+    yield from updates_stage("bootstrap", training)
 
 
-def updates_rung(rung: str, training: TokensTrainer) -> Iterator[Difference]:
+def updates_stage(stage: str, training: TokensTrainer) -> Iterator[Difference]:
     """Tables and accumulators of each replica of `training`, and those that the
     oracle's updates make of the same corpus as ids."""
     desired = []
     for alone in oracle_configs(training.config):
         desired.append(named(_oracle_state(alone, training.encoded)))
-    yield from _compared(rung, training, desired)
+    yield from _compared(stage, training, desired)
 
 
 def oracle_configs(config: Config) -> list[Config]:
@@ -102,7 +102,7 @@ def _resolved(config: Config, encoded: Encoded) -> TokensTrainer:
 
 
 def _compared(
-    rung: str, training: TokensTrainer, desired: list[dict[str, np.ndarray]]
+    stage: str, training: TokensTrainer, desired: list[dict[str, np.ndarray]]
 ) -> Iterator[Difference]:
     """The largest difference of all replicas, for each array."""
     dtype = training.config.run.dtype
@@ -113,10 +113,10 @@ def _compared(
         ours.append({**tables, **optimizer.row_state(state.opt_state)})
     for name in desired[0]:
         quantity = f"{name.replace('_', ' ')}, {len(ours)} replicas"
-        tolerance = TOLERANCE[rung, dtype]
+        tolerance = TOLERANCE[stage, dtype]
         yield worst(
             difference(
-                rung, quantity, a[name], b[name], dtype=dtype, tolerance=tolerance
+                stage, quantity, a[name], b[name], dtype=dtype, tolerance=tolerance
             )
             for a, b in zip(ours, desired, strict=True)
         )

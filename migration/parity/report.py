@@ -17,14 +17,14 @@ from embedder.config import Config, nearest, options_of, with_options
 from embedder.errors import InputError, InputNotFoundError
 from embedder.vectors.vectors import Vectors
 from migration.parity.difference import Difference
-from migration.parity.encoder import ENCODER_RUNGS, encoder_ladder
+from migration.parity.encoder import ENCODER_STAGES, encoder_ladder
 from migration.parity.encoder_subject import encoder_subject
-from migration.parity.ladder import RUNGS, ladder, subject
+from migration.parity.ladder import STAGES, ladder, subject
 from migration.parity.training import Trainer
 from migration.parity.workers import Score
 
 _COLUMNS = (
-    *("rung", "dtype", "quantity", "values", "difference", "relative"),
+    *("stage", "dtype", "quantity", "values", "difference", "relative"),
     *("tolerance", "verdict"),
 )
 
@@ -37,7 +37,7 @@ def compare(
     *,
     words: int,
     seeds: Sequence[int],
-    rungs: Sequence[str] = (),
+    stages: Sequence[str] = (),
     pairs: Sequence[Path] = (),
     analogies: Sequence[Path] = (),
     as_json: bool = False,
@@ -47,7 +47,7 @@ def compare(
     Args:
       words: number of words, or of examples, to train on; 0: all.
       seeds: of the whole trainings.
-      rungs: which to run; (): all.
+      stages: which to run; (): all.
       pairs: similarity sets to evaluate whole trainings on.
       analogies: files of analogy questions, for the same.
 
@@ -56,8 +56,8 @@ def compare(
       FloatingPointError: training diverged, in either program.
     """
     is_encoder = config.run.model == "encoder"
-    known = ENCODER_RUNGS if is_encoder else RUNGS
-    _check(config, words, seeds, rungs, known, (*pairs, *analogies))
+    known = ENCODER_STAGES if is_encoder else STAGES
+    _check(config, words, seeds, stages, known, (*pairs, *analogies))
     if is_encoder:
         examples = encoder_subject(config, source, words)
         about = {
@@ -65,7 +65,7 @@ def compare(
             "examples": len(examples.examples.labels),
             "classes": len(examples.examples.classes),
         }
-        differences = encoder_ladder(examples, rungs or None)
+        differences = encoder_ladder(examples, stages or None)
     else:
         compared = subject(
             config, source, words=words, seeds=seeds, scores=scores(pairs, analogies)
@@ -76,7 +76,7 @@ def compare(
             "words_trained": sum(map(len, compared.sequences)),
             "tokens": len(compared.encoded.vocabulary),
         }
-        differences = ladder(compared, rungs or None)
+        differences = ladder(compared, stages or None)
     return _report(differences, about, config, as_json)
 
 
@@ -89,7 +89,7 @@ def _report(
         with console.status("reading") as status:
             for line in differences:
                 lines.append(line)
-                status.update(line.rung)
+                status.update(line.stage)
         passed = all(line.passed for line in lines)
     finally:  # after an error, the lines before it are printed
         about["passed"] = passed
@@ -106,18 +106,18 @@ def _check(
     config: Config,
     words: int,
     seeds: Sequence[int],
-    rungs: Sequence[str],
+    stages: Sequence[str],
     known: Mapping[str, object],
     files: Sequence[Path],
 ) -> None:
     if config.run.bootstrap:
         raise InputError(
-            "`bootstrap` must be False for parity, got True. Its rung `bootstrap` "
+            "`bootstrap` must be False for parity, got True. Its stage `bootstrap` "
             "trains on resamples."
         )
     if config.run.replicas > 1:
         raise InputError(
-            f"`replicas` must be 1 for parity, got {config.run.replicas}. Its rung "
+            f"`replicas` must be 1 for parity, got {config.run.replicas}. Its stage "
             "`replicas` trains several models."
         )
     if share := options_of(config).get("holdout"):
@@ -125,12 +125,12 @@ def _check(
     for name in ("init_from", "freeze"):
         if path := options_of(config).get(name):
             raise InputError(
-                f"`{name}` must be empty for parity, got {path!r}. Its rung `row "
+                f"`{name}` must be empty for parity, got {path!r}. Its stage `row "
                 "factors` starts from vectors, and freezes rows."
             )
     if share := options_of(config).get("replay"):
         raise InputError(
-            f"`replay` must be 0 for parity, got {share}. Its rung `model update` "
+            f"`replay` must be 0 for parity, got {share}. Its stage `model update` "
             "replays a text."
         )
     if patience := config.run.patience:
@@ -159,10 +159,10 @@ def _check(
         raise InputError("`seeds` must be one integer or more, got none.")
     for seed in seeds:
         with_options(config, seed=seed)
-    for rung in rungs:
-        if rung not in known:
+    for stage in stages:
+        if stage not in known:
             raise InputError(
-                f"Unknown rung `{rung}`{nearest(rung, known)} The rungs are: "
+                f"Unknown stage `{stage}`{nearest(stage, known)} The stages are: "
                 f"{', '.join(known)}."
             )
     for file in files:
@@ -192,22 +192,22 @@ def _vectors(trained: Trainer) -> Vectors:
 
 
 def print_table(lines: Sequence[Difference], console: Console) -> None:
-    """Prints a row for each line; the name of a rung only on its first row."""
+    """Prints a row for each line; the name of a stage only on its first row."""
     table = Table(box=None, pad_edge=False)
     for number, column in enumerate(_COLUMNS):
         table.add_column(
             column, no_wrap=True, justify="right" if 3 <= number <= 6 else "left"
         )
-    rung = None
+    stage = None
     for line in lines:
-        table.add_row(*_cells(line, rung), style=None if line.passed else "red")
-        rung = line.rung
+        table.add_row(*_cells(line, stage), style=None if line.passed else "red")
+        stage = line.stage
     console.print(table)
 
 
-def _cells(line: Difference, rung_before: str | None) -> tuple[str, ...]:
+def _cells(line: Difference, stage_before: str | None) -> tuple[str, ...]:
     return (
-        "" if line.rung == rung_before else line.rung,
+        "" if line.stage == stage_before else line.stage,
         line.dtype,
         escape(shown(line.quantity)),
         f"{line.size:,}",

@@ -1,4 +1,4 @@
-"""Rungs of what a user does: an epoch, resuming, model files, neighbours."""
+"""Stages of what a user does: an epoch, resuming, model files, neighbours."""
 
 import functools
 import tempfile
@@ -32,7 +32,7 @@ def trainer(kind, config: Config, **changes) -> Trainer:
     return kind(**model_settings(config) | {"workers": 1} | changes)
 
 
-def epoch_rung(
+def epoch_stage(
     config: Config, encoded: Encoded, sequences: Sequences
 ) -> Iterator[Difference]:
     """Both tables, the loss and the accumulators of Adagrad after one epoch of training
@@ -55,7 +55,7 @@ def epoch_rung(
     yield from _models("whole epoch", config, ours, desired)
 
 
-def resume_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+def resume_stage(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """Training that is resumed from a file of each program, by each program.
 
     In the program that wrote the file, the result is bit-equal to a training without a
@@ -92,7 +92,7 @@ def resume_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
         )
 
 
-def converters_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+def converters_stage(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """Model files of the oracle, converted to a run and back."""
     line = functools.partial(difference, "converters", dtype=config.run.dtype)
     with tempfile.TemporaryDirectory() as folder:
@@ -118,9 +118,9 @@ def converters_rung(config: Config, sequences: Sequences) -> Iterator[Difference
         yield line("bytes, saved by the port", _bytes(port), _bytes(path))
 
 
-def neighbours_rung(config: Config, sequences: Sequences) -> Iterator[Difference]:
+def neighbours_stage(config: Config, sequences: Sequences) -> Iterator[Difference]:
     """The nearest neighbours of the most frequent tokens, from one model file."""
-    rung, dtype = "neighbours", config.run.dtype
+    stage, dtype = "neighbours", config.run.dtype
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.npz"
         oracle = trainer(legacy.EmbeddingTrainer, config, epochs=1).fit(sequences)
@@ -128,14 +128,14 @@ def neighbours_rung(config: Config, sequences: Sequences) -> Iterator[Difference
         port = embedder.EmbeddingTrainer.load(path)
     tokens = oracle.index_to_key[:_QUERIES]
     ours, theirs = (nearest(each, tokens) for each in (port, oracle))
-    tolerance = TOLERANCE[rung, dtype]
+    tolerance = TOLERANCE[stage, dtype]
     cosines = (
         np.array([cosine for ranking in rankings for _, cosine in ranking])
         for rankings in (ours, theirs)
     )
-    yield difference(rung, "cosines", *cosines, dtype=dtype, tolerance=tolerance)
+    yield difference(stage, "cosines", *cosines, dtype=dtype, tolerance=tolerance)
     wrong = sum(_misplaced(a, b, tolerance) for a, b in zip(ours, theirs, strict=True))
-    yield difference(rung, "tokens not among them", float(wrong), 0.0, dtype=dtype)
+    yield difference(stage, "tokens not among them", float(wrong), 0.0, dtype=dtype)
 
 
 def nearest(trained: Trainer, tokens: Sequence[str], topn: int = TOPN):
@@ -176,7 +176,7 @@ def _learned_by(model: ModelFile) -> dict[str, np.ndarray]:
 
 
 def _models(
-    rung: str,
+    stage: str,
     config: Config,
     ours: dict[str, np.ndarray],
     desired: ModelFile,
@@ -184,12 +184,12 @@ def _models(
 ) -> Iterator[Difference]:
     for name, expected in _learned_by(desired).items():
         yield difference(
-            rung,
+            stage,
             f"{prefix}{name}",
             ours.get(name, ()),
             expected,
             dtype=config.run.dtype,
-            tolerance=TOLERANCE[rung, config.run.dtype],
+            tolerance=TOLERANCE[stage, config.run.dtype],
         )
 
 

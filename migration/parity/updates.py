@@ -1,4 +1,4 @@
-"""Rungs of the arithmetic on given blocks: loss, row gradients, 1 and 100 updates."""
+"""Stages of the arithmetic on given blocks: loss, row gradients, 1 and 100 updates."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -182,25 +182,25 @@ def random_factors(num_rows: int, num_output_tables: int = 1) -> RowLrMultiplier
     return RowLrMultipliers(*given)
 
 
-def loss_rung(sample: Sample) -> Iterator[Difference]:
+def loss_stage(sample: Sample) -> Iterator[Difference]:
     """Loss of the first update, and the number of its terms."""
     desired = oracle_rows(sample)
     actual, _, _ = _port_rows(sample)
-    rung, dtype = "loss", sample.dtype
-    yield _difference(rung, "sum", dtype, float(actual.total), desired.loss)
+    stage, dtype = "loss", sample.dtype
+    yield _difference(stage, "sum", dtype, float(actual.total), desired.loss)
     terms = float(actual.num_terms), float(desired.num_terms)
-    yield difference(rung, "terms", *terms, dtype=dtype)
+    yield difference(stage, "terms", *terms, dtype=dtype)
     if dtype == "float64":
         value = float(_equation(sample)(*_rows(sample).values()))
-        yield _difference(rung, "sum by the equation", dtype, desired.loss, value)
+        yield _difference(stage, "sum by the equation", dtype, desired.loss, value)
 
 
-def gradients_rung(sample: Sample) -> Iterator[Difference]:
+def gradients_stage(sample: Sample) -> Iterator[Difference]:
     """Gradient and weight of each row in the first update: by autodiff and by hand.
 
     In float64 also the derivative along random directions, by finite differences.
     """
-    rung, dtype = "row gradients", sample.dtype
+    stage, dtype = "row gradients", sample.dtype
     desired = oracle_rows(sample)
     _, gradients, gathered = _port_rows(sample)
     ids = gathered.ids
@@ -209,7 +209,7 @@ def gradients_rung(sample: Sample) -> Iterator[Difference]:
         for table in ("input", "output"):
             num_rows = len(getattr(sample, table))
             yield _difference(
-                rung,
+                stage,
                 f"{table} {name}",
                 dtype,
                 _by_row(num_rows, (getattr(ids, table), getattr(ours, table))),
@@ -241,7 +241,7 @@ def _oracle_parts(
     return {"input": inputs, "output": outputs}
 
 
-def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
+def updates_stage(stage: str, sample: Sample) -> Iterator[Difference]:
     """Both tables, and the accumulators of Adagrad, after the updates of `sample`."""
     with jax.enable_x64(sample.dtype == "float64"):
         program = sample.program
@@ -255,7 +255,7 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
     desired = _oracle_state(sample)
     if sample.subwords is not None:
         found, expected = state.params["tables"][TABLE], desired.subwords
-        yield _difference(rung, "rows of subwords", sample.dtype, found, expected)
+        yield _difference(stage, "rows of subwords", sample.dtype, found, expected)
         desired = desired._replace(subwords=None)
     row_state = program.optimizer.row_state(state.opt_state)
     actual = {f"{name}_table": x for name, x in state.params["tables"].items()}
@@ -264,7 +264,7 @@ def updates_rung(rung: str, sample: Sample) -> Iterator[Difference]:
         if kind == "table" or row_state or expected is not None:
             for name, values in by_table(expected).items():
                 found = actual[f"{name}_{kind}"]
-                yield _difference(rung, f"{name} {kind}", sample.dtype, found, values)
+                yield _difference(stage, f"{name} {kind}", sample.dtype, found, values)
 
 
 def _oracle_state(sample: Sample) -> legacy.update.State:
@@ -463,6 +463,8 @@ def _equation(sample: Sample) -> Callable:
     return equation
 
 
-def _difference(rung: str, quantity: str, dtype: str, actual, desired) -> Difference:
-    tolerance = TOLERANCE[rung, dtype]
-    return difference(rung, quantity, actual, desired, dtype=dtype, tolerance=tolerance)
+def _difference(stage: str, quantity: str, dtype: str, actual, desired) -> Difference:
+    tolerance = TOLERANCE[stage, dtype]
+    return difference(
+        stage, quantity, actual, desired, dtype=dtype, tolerance=tolerance
+    )

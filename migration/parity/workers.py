@@ -22,7 +22,7 @@ _QUERIES = 1000  # of the most frequent tokens
 _WORKERS = 2
 
 
-def workers_rung(
+def workers_stage(
     config: Config,
     sequences: Sequences,
     seeds: Sequence[int],
@@ -110,7 +110,7 @@ def _in_common(a: list[set[str]], b: list[set[str]]) -> float:
 
 def _line(quantity: str, gap, scale, spread, dtype: str) -> Difference:
     return Difference(
-        rung="workers",
+        stage="workers",
         dtype=dtype,
         quantity=quantity,
         size=1,

@@ -6,10 +6,10 @@ import pytest
 from embedder.cli.main import main
 from embedder.data import blocks
 from migration.parity.difference import difference, difference_of_tokens, worst
-from migration.parity.ladder import RUNGS
+from migration.parity.ladder import STAGES
 
 OPTIONS = ["--vector-size", "8", "--epochs", "1", "--loader", "memory"]
-QUICK = ["--rungs", "vocabulary", "blocks", "whole epoch"]
+QUICK = ["--stages", "vocabulary", "blocks", "whole epoch"]
 
 
 def parity(text_file, *options) -> int:
@@ -17,15 +17,17 @@ def parity(text_file, *options) -> int:
 
 
 @pytest.mark.slow
-def test_report_has_all_rungs(capsys, text_file):
-    exact = [rung for rung in RUNGS if rung != "workers"]  # a matter of chance, here
-    assert parity(text_file, "--rungs", *exact) == 0
+def test_report_has_all_stages(capsys, text_file):
+    exact = [
+        stage for stage in STAGES if stage != "workers"
+    ]  # a matter of chance, here
+    assert parity(text_file, "--stages", *exact) == 0
     table = capsys.readouterr().out
     lines = table.splitlines()
     assert lines[0].startswith(f"corpus {text_file}, words ")
     assert lines[1].split()[-2:] == ["tolerance", "verdict"]
     assert {line.split()[-1] for line in lines[2:]} == {"pass"}
-    assert all(f"\n{rung} " in table for rung in exact)
+    assert all(f"\n{stage} " in table for stage in exact)
 
 
 def test_report_shows_what_differs(capsys, monkeypatch, text_file):
@@ -50,23 +52,23 @@ def test_report_as_json(capsys, text_file):
     assert report["passed"] is True
     assert report["words_trained"] == 1000 < report["words"]
     assert report["settings"]["vector_size"] == 8
-    assert {line["rung"] for line in report["lines"]} == set(QUICK[1:])
+    assert {line["stage"] for line in report["lines"]} == set(QUICK[1:])
 
 
 def test_lines_before_an_error_are_printed(capsys, text_file):
-    options = ["--rungs", "vocabulary", "whole epoch", "--alpha", "1e300"]
+    options = ["--stages", "vocabulary", "whole epoch", "--alpha", "1e300"]
     assert parity(text_file, *options, "--max-pairs-per-row", "inf", "--json") == 3
     printed = capsys.readouterr()
     report = json.loads(printed.out)
     assert report["passed"] is False
-    assert {line["rung"] for line in report["lines"]} == {"vocabulary"}
+    assert {line["stage"] for line in report["lines"]} == {"vocabulary"}
     assert report["settings"]["max_pairs_per_row"] is None
     assert "diverged" in printed.err
 
 
 def test_tables_that_are_not_finite_do_not_pass(capsys, text_file):
     options = [
-        "--rungs",
+        "--stages",
         "100 updates",
         "--alpha",
         "1e300",

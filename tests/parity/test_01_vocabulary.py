@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 import legacy.vocabulary
 from embedder.data import corpus, encode
-from migration.parity.data import vocabulary_rung
+from migration.parity.data import vocabulary_stage
 from tests.parity.cases import assert_pass
 
 
@@ -18,7 +18,7 @@ def assert_same_vocabulary(source, min_count: int) -> None:
         read = corpus.text_corpus(source)
     text = legacy.vocabulary.read_text(source)
     encoded = encode.encode(read, min_count)
-    assert_pass(vocabulary_rung(encoded, text, min_count))
+    assert_pass(vocabulary_stage(encoded, text, min_count))
 
 
 @pytest.mark.parametrize("min_count", [1, 2, 40])

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from migration.parity.data import distributions_rung
+from migration.parity.data import distributions_stage
 from tests.parity.cases import assert_pass
 
 COUNTS = {
@@ -18,7 +18,7 @@ COUNTS = {
 @pytest.mark.parametrize("sample", [0, 1e-5, 1e-3, 1])
 @pytest.mark.parametrize("exponent", [0.75, 0.0, 1.0, -0.5])
 def test_keep_and_noise_tables_are_those_of_the_oracle(counts, sample, exponent):
-    assert_pass(distributions_rung(counts.astype(np.int64), sample, exponent))
+    assert_pass(distributions_stage(counts.astype(np.int64), sample, exponent))
 
 
 @given(
@@ -28,4 +28,4 @@ def test_keep_and_noise_tables_are_those_of_the_oracle(counts, sample, exponent)
 )
 def test_tables_of_any_counts_are_those_of_the_oracle(counts, sample, exponent):
     ordered = np.sort(np.array(counts, np.int64))[::-1]
-    assert_pass(distributions_rung(ordered, sample, exponent))
+    assert_pass(distributions_stage(ordered, sample, exponent))

@@ -11,7 +11,7 @@ from embedder.data import encode
 from embedder.data.blocks import BlockShape, Sampling, block_source
 from embedder.data.corpus import sequences_corpus
 from embedder.tokens import loader
-from migration.parity.data import blocks_rung
+from migration.parity.data import blocks_stage
 from tests.parity.cases import assert_pass
 
 assert_equal = functools.partial(np.testing.assert_array_equal, strict=True)
@@ -43,7 +43,9 @@ def source_of(sequences, shape, sample, seed, min_count=2):
 
 def assert_same_blocks(source, kind, workers=2):
     assert_pass(
-        blocks_rung(source, kind, size=16, workers=workers, alpha=0.035, min_alpha=1e-4)
+        blocks_stage(
+            source, kind, size=16, workers=workers, alpha=0.035, min_alpha=1e-4
+        )
     )
 
 

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from migration.parity.updates import loss_rung
+from migration.parity.updates import loss_stage
 from tests.parity.cases import CASES, assert_pass
 
 ARCHITECTURES = ["skipgram", "cbow"]
@@ -21,16 +21,16 @@ def each_case(first: int):
 @pytest.mark.spread(3)
 @each_case(0)
 def test_loss_is_that_of_the_oracle_and_of_the_equation(case, architecture):
-    assert_pass(loss_rung(case.sample(architecture)))
+    assert_pass(loss_stage(case.sample(architecture)))
 
 
 @pytest.mark.slow
 @each_case(1)
 def test_loss_is_so_for_the_other_architecture(case, architecture):
-    assert_pass(loss_rung(case.sample(architecture)))
+    assert_pass(loss_stage(case.sample(architecture)))
 
 
 @pytest.mark.slow
 @each_case(0)
 def test_loss_is_so_in_float32(case, architecture):
-    assert_pass(loss_rung(case.sample(architecture, "float32")))
+    assert_pass(loss_stage(case.sample(architecture, "float32")))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from migration.parity import equations
-from migration.parity.updates import gradients_rung, oracle_rows
+from migration.parity.updates import gradients_stage, oracle_rows
 from tests.parity.cases import CASES, NEGATIVE, Case, assert_pass
 
 ARCHITECTURES = ["skipgram", "cbow"]
@@ -26,7 +26,7 @@ SMALL = [
     ],
 )
 def test_gradients_and_weights_are_those_of_the_oracle(case, architecture, dtype):
-    assert_pass(gradients_rung(case.sample(architecture, dtype)))
+    assert_pass(gradients_stage(case.sample(architecture, dtype)))
 
 
 @pytest.mark.parametrize("case", SMALL, ids=lambda case: case.name)

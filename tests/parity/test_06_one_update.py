@@ -9,20 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from embedder.tokens.train_step import host_state
-from migration.parity.updates import updates_rung
+from migration.parity.updates import updates_stage
 from tests.parity.cases import CASES, UPDATES, Case, assert_pass
 
 ARCHITECTURES = ["skipgram", "cbow"]
 OPTIMIZERS = ["sgd", "adagrad"]
 FEW = [case for case in CASES if case.name in ("tiled", "several_blocks")]
-one_update_rung = functools.partial(updates_rung, "one update")
+one_update_stage = functools.partial(updates_stage, "one update")
 
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_tables_are_those_of_the_oracle(case, architecture):
-    assert_pass(one_update_rung(case.sample(architecture)))
+    assert_pass(one_update_stage(case.sample(architecture)))
 
 
 @pytest.mark.spread(2)
@@ -32,7 +32,7 @@ def test_tables_are_those_of_the_oracle(case, architecture):
     ids=lambda each: getattr(each, "name", each),
 )
 def test_tables_by_adagrad_are_those_of_the_oracle(case, architecture):
-    assert_pass(one_update_rung(case.sample(architecture, optimizer="adagrad")))
+    assert_pass(one_update_stage(case.sample(architecture, optimizer="adagrad")))
 
 
 @pytest.mark.spread(3)
@@ -55,7 +55,7 @@ def test_tables_by_adagrad_are_those_of_the_oracle(case, architecture):
     ids=lambda options: "-".join(map(str, options.values())),
 )
 def test_tables_are_those_of_the_oracle_in_every_way(case, architecture, options):
-    assert_pass(one_update_rung(case.sample(architecture, **options)))
+    assert_pass(one_update_stage(case.sample(architecture, **options)))
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_any_update_is_that_of_the_oracle(
     sample = case.sample(
         architecture, dtype, update=update, cap=cap, optimizer=optimizer
     )
-    assert_pass(one_update_rung(sample))
+    assert_pass(one_update_stage(sample))
 
 
 def tables_after(sample):

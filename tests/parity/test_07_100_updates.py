@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from migration.parity.updates import updates_rung
+from migration.parity.updates import updates_stage
 from tests.parity.cases import NEGATIVE, Case, assert_pass
 
 TILED = Case("tiled", 200, (100, 1, 64), tile=16, noise=8, window=5, padding=30)
@@ -50,4 +50,4 @@ ADAGRAD = {"optimizer": "adagrad"}
 )
 def test_tables_are_those_of_the_oracle(case, architecture, dtype, update, rule):
     sample = case.sample(architecture, dtype, update=update, **rule)
-    assert_pass(updates_rung("100 updates", sample))
+    assert_pass(updates_stage("100 updates", sample))

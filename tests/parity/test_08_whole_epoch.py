@@ -11,7 +11,7 @@ from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import encode
 from embedder.tokens.trainer import TokensTrainer
 from migration.parity.ladder import subject
-from migration.parity.training import epoch_rung
+from migration.parity.training import epoch_stage
 from tests.parity.cases import UPDATES, assert_pass
 
 SMALL = with_options(
@@ -54,7 +54,7 @@ WAYS = [
 
 def assert_same_epoch(config, sequences):
     encoded = encode(sequences_corpus(sequences), config.tables.min_count)
-    assert_pass(epoch_rung(config, encoded, sequences))
+    assert_pass(epoch_stage(config, encoded, sequences))
 
 
 @pytest.mark.spread(2)
@@ -134,7 +134,7 @@ def test_an_epoch_of_a_million_words_with_the_defaults(
     )
     compared = subject(config, str(wiki), words=0, seeds=())
     assert compared.encoded.num_tokens > 1_000_000
-    assert_pass(epoch_rung(config, compared.encoded, compared.sequences))
+    assert_pass(epoch_stage(config, compared.encoded, compared.sequences))
 
 
 @pytest.mark.parametrize("backend", ["xla", "numba"])

@@ -1,7 +1,7 @@
 import pytest
 
 from embedder.config import Config, with_options
-from migration.parity.training import resume_rung
+from migration.parity.training import resume_stage
 from tests.parity.cases import assert_pass
 
 
@@ -23,4 +23,4 @@ def test_training_goes_on_from_a_file_of_either_program(
         min_count=2,
         block=32,
     )
-    assert_pass(resume_rung(config, sequences))
+    assert_pass(resume_stage(config, sequences))

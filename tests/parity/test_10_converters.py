@@ -3,7 +3,7 @@ import math
 import pytest
 
 from embedder.config import Config, with_options
-from migration.parity.training import converters_rung
+from migration.parity.training import converters_stage
 from tests.parity.cases import assert_pass
 
 
@@ -20,4 +20,4 @@ from tests.parity.cases import assert_pass
 )
 def test_a_model_file_is_the_same_after_the_way_there_and_back(sequences, options):
     config = with_options(Config(), vector_size=8, min_count=2, **options)
-    assert_pass(converters_rung(config, sequences))
+    assert_pass(converters_stage(config, sequences))

@@ -6,12 +6,12 @@ import pytest
 from embedder.api.encoder_estimator import FeatureEncoder
 from embedder.config import Config, with_options
 from embedder.config.encoder_options import EncoderOptions
-from migration.parity import encoder as rungs
-from migration.parity.encoder import ENCODER_RUNGS, encoder_ladder
+from migration.parity import encoder as stages
+from migration.parity.encoder import ENCODER_STAGES, encoder_ladder
 from migration.parity.encoder_subject import encoder_subject as subject_of
 from tests.parity.encoder_cases import subject
 
-RUNGS = [rung for rung in ENCODER_RUNGS if rung != "networks"]
+STAGES = [stage for stage in ENCODER_STAGES if stage != "networks"]
 """Of an mlp; the networks of images do not depend on the examples: test_19."""
 CASES = {
     "images": {"shape": (5, 4), "kind": np.uint8, "batch_size": 8},
@@ -23,33 +23,33 @@ CASES = {
 }
 
 
-def passes(rung: str, **options) -> bool:
-    lines = list(encoder_ladder(subject(**options), [rung]))
+def passes(stage: str, **options) -> bool:
+    lines = list(encoder_ladder(subject(**options), [stage]))
     assert lines
     return all(line.passed for line in lines)
 
 
 @pytest.mark.spread(2)
-@pytest.mark.parametrize("rung", RUNGS)
-def test_port_is_the_oracle(rung):
-    assert passes(rung, **CASES["features"])
+@pytest.mark.parametrize("stage", STAGES)
+def test_port_is_the_oracle(stage):
+    assert passes(stage, **CASES["features"])
 
 
 SOME = {
-    "images": RUNGS,
+    "images": STAGES,
     "doubles": ["batches", "gradients", "whole epoch"],
     "one at a time": ["batches", "one update", "bootstrap"],
     "two classes": ["loss", "whole epoch", "files"],
     "deep": ["gradients", "100 updates", "replicas"],
 }
-"""Rungs for each other case: those where its batches, classes or layers matter most."""
+"""Stages for each other case: where its batches, classes or layers matter most."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", SOME)
 def test_port_is_the_oracle_in_every_case(case):
     lines = list(encoder_ladder(subject(**CASES[case]), SOME[case]))
-    assert {line.rung for line in lines} == {*SOME[case]}
+    assert {line.stage for line in lines} == {*SOME[case]}
     assert [line for line in lines if not line.passed] == []
 
 
@@ -77,15 +77,15 @@ def test_an_epoch_by_each_optimizer_is_the_oracles(options):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rung", ["replicas", "bootstrap"])
+@pytest.mark.parametrize("stage", ["replicas", "bootstrap"])
 @pytest.mark.parametrize(
     "options",
     [{"optimizer": "adam"}, {"optimizer_args": ("momentum=0.9",)}],
     ids=["adam", "momentum"],
 )
-def test_replicas_by_each_optimizer_are_the_oracles(options, rung):
+def test_replicas_by_each_optimizer_are_the_oracles(options, stage):
     given = CASES["features"] | {"learning_rate": 0.01, "dtype": "float64"} | options
-    assert passes(rung, **given)
+    assert passes(stage, **given)
 
 
 @pytest.mark.slow
@@ -153,5 +153,5 @@ def test_the_default_encoder_is_that_of_the_oracle():
     own = FeatureEncoder().get_params()
     options = EncoderOptions()
     assert own["batch_size"] == options.batch_size
-    oracle = vars(rungs.FeatureEncoder())
+    oracle = vars(stages.FeatureEncoder())
     assert {name: own[name] for name in oracle} == oracle

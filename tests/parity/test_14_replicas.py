@@ -7,19 +7,19 @@ import legacy.blocks
 from embedder.config import Config, with_options
 from embedder.data.bootstrap import draws_of_shards, multiplicities
 from migration.parity.equations import resample
-from migration.parity.replicas import bootstrap_rung, copies, replicas_rung
+from migration.parity.replicas import bootstrap_stage, copies, replicas_stage
 from tests.parity.cases import assert_pass
 
 SMALL = {"loader": "memory", "vector_size": 8, "block": 32, "blocks_per_update": 2}
-RUNGS = pytest.mark.parametrize("rung", [replicas_rung, bootstrap_rung])
+STAGES = pytest.mark.parametrize("stage", [replicas_stage, bootstrap_stage])
 
 
-def lines(rung, sequences, **options) -> list:
-    return list(rung(with_options(Config(), **SMALL | options), sequences))
+def lines(stage, sequences, **options) -> list:
+    return list(stage(with_options(Config(), **SMALL | options), sequences))
 
 
 @pytest.mark.spread(2)
-@RUNGS
+@STAGES
 @pytest.mark.parametrize(
     "options",
     [
@@ -39,31 +39,31 @@ def lines(rung, sequences, **options) -> list:
     ],
     ids=lambda options: " ".join(map(str, options.values())),
 )
-def test_replicas_are_the_models_of_the_oracle(sequences, rung, options):
-    found = lines(rung, sequences, dtype="float64", **options)
+def test_replicas_are_the_models_of_the_oracle(sequences, stage, options):
+    found = lines(stage, sequences, dtype="float64", **options)
     arrays = 4 if options.get("optimizer") == "adagrad" else 2
     assert len(found) == arrays
     assert_pass(found)
 
 
 @pytest.mark.slow
-@RUNGS
-def test_replicas_are_the_models_of_the_oracle_in_float32(sequences, rung):
-    assert_pass(lines(rung, sequences, dtype="float32"))
+@STAGES
+def test_replicas_are_the_models_of_the_oracle_in_float32(sequences, stage):
+    assert_pass(lines(stage, sequences, dtype="float32"))
 
 
 @pytest.mark.slow
-@RUNGS
-def test_one_long_sequence_is_cut(rung):
+@STAGES
+def test_one_long_sequence_is_cut(stage):
     """A resample has it once."""
     words = [f"w{i}" for i in np.random.default_rng(0).integers(30, size=9000)]
-    assert_pass(lines(rung, [words], dtype="float64"))
+    assert_pass(lines(stage, [words], dtype="float64"))
 
 
 @pytest.mark.slow
 def test_resamples_of_several_shards_are_those_of_the_oracle(sequences, monkeypatch):
     monkeypatch.setattr("embedder.data.shards.SHARD_TOKENS", 1000)
-    assert_pass(lines(bootstrap_rung, sequences, dtype="float64"))
+    assert_pass(lines(bootstrap_stage, sequences, dtype="float64"))
 
 
 def test_multiplicities_are_those_of_the_equation():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from embedder.encoders import objectives
-from migration.parity import encoder_objectives as rung
+from migration.parity import encoder_objectives as stage
 from migration.parity import objectives as oracle
 from migration.parity.encoder_objectives import Case, Compared, compared, loss_lines
 from tests.parity.encoder_cases import subject
@@ -208,7 +208,7 @@ def test_an_embedding_of_zeros_stays_where_it_is(name, dtype):
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("name", COMPARED)
 def test_an_update_by_each_objective_is_the_oracles(name):
-    case = rung.first_case(subject(**SMALL), "float64")
-    lines = list(rung.objective_lines(COMPARED[name], case, seed=1))
+    case = stage.first_case(subject(**SMALL), "float64")
+    lines = list(stage.objective_lines(COMPARED[name], case, seed=1))
     assert len(lines) == 5
     assert [line for line in lines if not line.passed] == []

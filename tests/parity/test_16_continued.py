@@ -6,7 +6,7 @@ import pytest
 import legacy.vocabulary
 from embedder.config import Config, with_options
 from migration.parity import updating
-from migration.parity.continued import frozen_rows_rung, update_rung
+from migration.parity.continued import frozen_rows_stage, update_stage
 from migration.parity.short import split_words
 from tests.parity.cases import UPDATES, assert_pass
 
@@ -30,9 +30,9 @@ WAYS = [
 ]
 
 
-def lines(rung, sequences=DRIFT, *, update="rows", **options) -> list:
+def lines(stage, sequences=DRIFT, *, update="rows", **options) -> list:
     options = SMALL | UPDATES[update] | options
-    return list(rung(with_options(Config(), **options), sequences))
+    return list(stage(with_options(Config(), **options), sequences))
 
 
 def quantities(found: list) -> set[str]:
@@ -43,7 +43,7 @@ def quantities(found: list) -> set[str]:
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("options", WAYS, ids=lambda x: " ".join(map(str, x.values())))
 def test_frozen_rows_are_those_of_the_oracle(options):
-    found = quantities(lines(frozen_rows_rung, dtype="float64", **options))
+    found = quantities(lines(frozen_rows_stage, dtype="float64", **options))
     assert {"input", "output", "input at the start", "frozen rows"} <= found
     assert ("input accumulator" in found) == ("optimizer" in options)
 
@@ -51,33 +51,33 @@ def test_frozen_rows_are_those_of_the_oracle(options):
 @pytest.mark.spread(2)
 @pytest.mark.parametrize("options", WAYS, ids=lambda x: " ".join(map(str, x.values())))
 def test_updates_of_a_model_are_those_of_the_oracle(options):
-    found = quantities(lines(update_rung, dtype="float64", **options))
+    found = quantities(lines(update_stage, dtype="float64", **options))
     for name in ("tokens", "ids", "input", "output", "rows that the text lacks"):
         assert {name, f"{name}, replay"} <= found
     assert ("output accumulator, replay" in found) == ("optimizer" in options)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rung", [frozen_rows_rung, update_rung])
-def test_both_rungs_are_those_of_the_oracle_in_float32(rung):
-    assert_pass(lines(rung, dtype="float32"))
+@pytest.mark.parametrize("stage", [frozen_rows_stage, update_stage])
+def test_both_stages_are_those_of_the_oracle_in_float32(stage):
+    assert_pass(lines(stage, dtype="float32"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rung", [frozen_rows_rung, update_rung])
-def test_several_shards_are_those_of_the_oracle(rung, monkeypatch):
+@pytest.mark.parametrize("stage", [frozen_rows_stage, update_stage])
+def test_several_shards_are_those_of_the_oracle(stage, monkeypatch):
     monkeypatch.setattr("embedder.data.shards.SHARD_TOKENS", 500)
-    found = lines(rung, dtype="float64")
+    found = lines(stage, dtype="float64")
     assert_pass(found)
     sizes = [line.size for line in found if line.quantity.startswith("tokens of shard")]
     assert all(size > 2 for size in sizes)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rung", [frozen_rows_rung, update_rung])
-def test_one_long_sequence_is_cut(rung):
+@pytest.mark.parametrize("stage", [frozen_rows_stage, update_stage])
+def test_one_long_sequence_is_cut(stage):
     words = [word for sequence in DRIFT for word in sequence]
-    assert_pass(lines(rung, [words], dtype="float64"))
+    assert_pass(lines(stage, [words], dtype="float64"))
 
 
 def test_words_are_split_within_a_sequence():

@@ -1,4 +1,4 @@
-"""Hierarchical softmax: every rung with it, alone and beside negative sampling."""
+"""Hierarchical softmax: every stage with it, alone and beside negative sampling."""
 
 import math
 
@@ -46,21 +46,21 @@ def small(**options) -> Config:
 @pairwise(**ALL)
 def test_loss_is_that_of_the_oracle_and_of_the_equation(case, architecture, negative):
     sample = case.sample(architecture, hs=True, negative=negative)
-    assert_pass(updates.loss_rung(sample))
+    assert_pass(updates.loss_stage(sample))
 
 
 @pytest.mark.spread(3)
 @pairwise(**ALL)
 def test_gradients_and_weights_are_those_of_the_oracle(case, architecture, negative):
     sample = case.sample(architecture, hs=True, negative=negative)
-    assert_pass(updates.gradients_rung(sample))
+    assert_pass(updates.gradients_stage(sample))
 
 
 @pytest.mark.spread(2)
 @pairwise(**ALL, update=["rows", "kernel"])
 def test_tables_are_those_of_the_oracle(case, architecture, negative, update):
     sample = case.sample(architecture, hs=True, negative=negative, update=update)
-    assert_pass(updates.updates_rung("one update", sample))
+    assert_pass(updates.updates_stage("one update", sample))
 
 
 @pytest.mark.spread(2)
@@ -69,7 +69,7 @@ def test_tables_after_100_updates_are_those_of_the_oracle(
     architecture, negative, options
 ):
     sample = MANY.sample(architecture, hs=True, negative=negative, **options)
-    assert_pass(updates.updates_rung("100 updates", sample))
+    assert_pass(updates.updates_stage("100 updates", sample))
 
 
 @pytest.mark.slow
@@ -81,7 +81,7 @@ def test_rows_have_factors(architecture, negative, optimizer):
         sample = MANY.sample(
             architecture, hs=True, negative=negative, optimizer=optimizer, factors=given
         )
-        assert_pass(updates.updates_rung("row factors", sample))
+        assert_pass(updates.updates_stage("row factors", sample))
 
 
 @pytest.mark.spread(2)
@@ -89,7 +89,7 @@ def test_rows_have_factors(architecture, negative, optimizer):
 def test_an_epoch_is_that_of_the_oracle(sequences, architecture, negative, options):
     config = small(architecture=architecture, negative=negative, **options)
     encoded = encode(sequences_corpus(sequences), config.tables.min_count)
-    assert_pass(training.epoch_rung(config, encoded, sequences))
+    assert_pass(training.epoch_stage(config, encoded, sequences))
 
 
 @pytest.mark.spread(2)
@@ -98,7 +98,7 @@ def test_training_goes_on_from_a_file_of_either_program(
     sequences, architecture, negative
 ):
     config = small(architecture=architecture, negative=negative)
-    assert_pass(training.resume_rung(config, sequences))
+    assert_pass(training.resume_stage(config, sequences))
 
 
 @negatives
@@ -107,18 +107,18 @@ def test_a_model_file_is_the_same_after_the_way_there_and_back(
     sequences, negative, optimizer
 ):
     config = small(negative=negative, optimizer=optimizer)
-    assert_pass(training.converters_rung(config, sequences))
+    assert_pass(training.converters_stage(config, sequences))
 
 
 @pytest.mark.spread(2)
-@pairwise(rung=[replicas.replicas_rung, replicas.bootstrap_rung], negative=[0, 5])
-def test_replicas_are_the_models_of_the_oracle(sequences, negative, rung):
+@pairwise(stage=[replicas.replicas_stage, replicas.bootstrap_stage], negative=[0, 5])
+def test_replicas_are_the_models_of_the_oracle(sequences, negative, stage):
     architecture = "cbow" if negative else "skipgram"
     config = small(negative=negative, architecture=architecture, blocks_per_update=2)
-    assert_pass(rung(config, sequences))
+    assert_pass(stage(config, sequences))
 
 
 @pytest.mark.spread(2)
 @negatives
 def test_frozen_rows_stay(sequences, negative):
-    assert_pass(continued.frozen_rows_rung(small(negative=negative), sequences))
+    assert_pass(continued.frozen_rows_stage(small(negative=negative), sequences))

@@ -1,5 +1,5 @@
-"""Rows that tokens share, of n-grams and of attributes: every rung with them, for which
-they mean something."""
+"""Rows that tokens share, of n-grams and of attributes: every stage with them, for
+which they mean something."""
 
 import math
 
@@ -40,7 +40,7 @@ def small(**options) -> Config:
 )
 def test_tables_are_those_of_the_oracle(case, architecture, update):
     sample = case.sample(architecture, subwords=(1, 3), update=update)
-    assert_pass(updates.updates_rung("one update", sample))
+    assert_pass(updates.updates_stage("one update", sample))
 
 
 @pytest.mark.parametrize("update", ["rows", "kernel"])
@@ -51,7 +51,7 @@ def test_tables_are_those_of_the_oracle(case, architecture, update):
 )
 def test_tables_with_attributes_are_those_of_the_oracle(case, architecture, update):
     sample = case.sample(architecture, attributes=case.attributes, update=update)
-    assert_pass(updates.updates_rung("one update", sample))
+    assert_pass(updates.updates_stage("one update", sample))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_tables_with_attributes_are_the_oracles_after_100_updates(
     architecture, options
 ):
     sample = MANY.sample(architecture, attributes=MANY.attributes, **options)
-    assert_pass(updates.updates_rung("100 updates", sample))
+    assert_pass(updates.updates_stage("100 updates", sample))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_tables_with_attributes_are_the_oracles_after_100_updates(
 )
 def test_tables_after_100_updates_are_those_of_the_oracle(architecture, options):
     sample = MANY.sample(architecture, subwords=(2, 3), **options)
-    assert_pass(updates.updates_rung("100 updates", sample))
+    assert_pass(updates.updates_stage("100 updates", sample))
 
 
 @pytest.mark.parametrize(
@@ -93,22 +93,22 @@ def test_tables_after_100_updates_are_those_of_the_oracle(architecture, options)
 def test_an_epoch_is_that_of_the_oracle(sequences, architecture, options):
     config = small(architecture=architecture, **options)
     encoded = encode(sequences_corpus(sequences), config.tables.min_count)
-    assert_pass(training.epoch_rung(config, encoded, sequences))
+    assert_pass(training.epoch_stage(config, encoded, sequences))
 
 
 @pytest.mark.parametrize("architecture", ["cbow"])
 def test_training_goes_on_from_a_file_of_either_program(sequences, architecture):
-    assert_pass(training.resume_rung(small(architecture=architecture), sequences))
+    assert_pass(training.resume_stage(small(architecture=architecture), sequences))
 
 
 def test_a_model_file_is_the_same_after_the_way_there_and_back(sequences):
-    assert_pass(training.converters_rung(small(), sequences))
+    assert_pass(training.converters_stage(small(), sequences))
 
 
 @pytest.mark.parametrize(
-    ("rung", "backend"),
-    cells((replicas.replicas_rung, "numba"), (replicas.bootstrap_rung, "xla")),
+    ("stage", "backend"),
+    cells((replicas.replicas_stage, "numba"), (replicas.bootstrap_stage, "xla")),
 )
-def test_replicas_are_the_models_of_the_oracle(sequences, rung, backend):
+def test_replicas_are_the_models_of_the_oracle(sequences, stage, backend):
     config = small(architecture="cbow", blocks_per_update=2, backend=backend)
-    assert_pass(rung(config, sequences))
+    assert_pass(stage(config, sequences))

@@ -169,7 +169,7 @@ def test_a_network_that_settings_name_is_compared_on_the_examples(images, capsys
     options = "conv-small", "--network-args", "width=2", "size=5", "--json"
     assert parity(images, *options, "--vector-size", "3") == 0
     found = json.loads(capsys.readouterr().out)
-    assert {line["rung"] for line in found["lines"]} == {"networks"}
+    assert {line["stage"] for line in found["lines"]} == {"networks"}
     assert {line["dtype"] for line in found["lines"]} == {"float64", "float32"}
     sizes = {line["quantity"]: line["size"] for line in found["lines"]}
     assert sizes["conv-small, embeddings"] == 6 * 3
@@ -181,9 +181,9 @@ def test_a_network_that_settings_name_is_compared_on_the_examples(images, capsys
     ("options", "message"),
     [
         (
-            ["conv-small", "--rungs", "loss"],
-            "`network` must be mlp for the rung `loss`, got 'conv-small', of which "
-            "there is only the rung `networks`.",
+            ["conv-small", "--stages", "loss"],
+            "`network` must be mlp for the stage `loss`, got 'conv-small', of which "
+            "there is only the stage `networks`.",
         ),
         (["vit", "--network-args", "patch=3"], "patch must divide the images, 8 x 8"),
         (

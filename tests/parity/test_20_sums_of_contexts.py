@@ -1,4 +1,4 @@
-"""CBOW by sums of contexts: every rung with them, and with what goes with CBOW."""
+"""CBOW by sums of contexts: every stage with them, and with what goes with CBOW."""
 
 import functools
 import itertools
@@ -51,16 +51,16 @@ def cases_with(*options, times: int = 1):
 
 @cases_with({}, TREE, ALONE)
 def test_loss_is_that_of_the_oracle_and_of_the_equation(case, options):
-    assert_pass(updates.loss_rung(sample(case, **options)))
+    assert_pass(updates.loss_stage(sample(case, **options)))
 
 
 @cases_with({}, TREE, ALONE)
 def test_gradients_and_weights_are_those_of_the_oracle(case, options):
-    assert_pass(updates.gradients_rung(sample(case, **options)))
+    assert_pass(updates.gradients_stage(sample(case, **options)))
 
 
 def test_the_equation_has_other_gradients_than_that_of_means():
-    """Or the rungs above would not see the difference."""
+    """Or the stages above would not see the difference."""
     given = sample(CASES[0])
     blocks = given.blocks(0)
     loss = functools.partial(
@@ -77,7 +77,7 @@ def test_the_equation_has_other_gradients_than_that_of_means():
     times=2,
 )
 def test_tables_are_those_of_the_oracle(case, options):
-    assert_pass(updates.updates_rung("one update", sample(case, **options)))
+    assert_pass(updates.updates_stage("one update", sample(case, **options)))
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_tables_are_those_of_the_oracle(case, options):
     ids=str,
 )
 def test_tables_after_100_updates_are_those_of_the_oracle(options):
-    assert_pass(updates.updates_rung("100 updates", sample(MANY, **options)))
+    assert_pass(updates.updates_stage("100 updates", sample(MANY, **options)))
 
 
 @pytest.mark.parametrize(
@@ -107,34 +107,34 @@ def test_tables_after_100_updates_are_those_of_the_oracle(options):
 def test_an_epoch_is_that_of_the_oracle(sequences, options):
     config = small(**options)
     encoded = encode(sequences_corpus(sequences), config.tables.min_count)
-    assert_pass(training.epoch_rung(config, encoded, sequences))
+    assert_pass(training.epoch_stage(config, encoded, sequences))
 
 
 @pytest.mark.parametrize("options", cells({}, TREE), ids=str)
 def test_training_goes_on_from_a_file_of_either_program(sequences, options):
-    assert_pass(training.resume_rung(small(**options), sequences))
+    assert_pass(training.resume_stage(small(**options), sequences))
 
 
 def test_a_model_file_is_the_same_after_the_way_there_and_back(sequences):
-    assert_pass(training.converters_rung(small(), sequences))
+    assert_pass(training.converters_stage(small(), sequences))
 
 
 @pytest.mark.parametrize(
-    ("rung", "backend"),
+    ("stage", "backend"),
     [
-        (replicas.replicas_rung, "numba"),
-        pytest.param(replicas.bootstrap_rung, "xla", marks=pytest.mark.slow),
+        (replicas.replicas_stage, "numba"),
+        pytest.param(replicas.bootstrap_stage, "xla", marks=pytest.mark.slow),
     ],
 )
-def test_replicas_are_the_models_of_the_oracle(sequences, rung, backend):
-    assert_pass(rung(small(blocks_per_update=2, backend=backend), sequences))
+def test_replicas_are_the_models_of_the_oracle(sequences, stage, backend):
+    assert_pass(stage(small(blocks_per_update=2, backend=backend), sequences))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "rung",
-    [continued.update_rung, continued.frozen_rows_rung],
+    "stage",
+    [continued.update_stage, continued.frozen_rows_stage],
     ids=["update", "frozen"],
 )
-def test_a_training_that_goes_on_is_that_of_the_oracle(sequences, rung):
-    assert_pass(rung(small(), sequences))
+def test_a_training_that_goes_on_is_that_of_the_oracle(sequences, stage):
+    assert_pass(stage(small(), sequences))

@@ -1,4 +1,4 @@
-"""CBOW by a sampled softmax with near contexts counting more: rungs of updates."""
+"""CBOW by a sampled softmax with near contexts counting more: stages of updates."""
 
 import itertools
 import math
@@ -29,17 +29,17 @@ def cases_with(*options, times: int = 1):
 
 @cases_with({}, TREE, {}, ALONE)
 def test_loss_is_that_of_the_oracle_and_of_the_equation(case, options):
-    assert_pass(updates.loss_rung(sample(case, **options)))
+    assert_pass(updates.loss_stage(sample(case, **options)))
 
 
 @cases_with({}, TREE, {}, ALONE)
 def test_gradients_and_weights_are_those_of_the_oracle(case, options):
-    assert_pass(updates.gradients_rung(sample(case, **options)))
+    assert_pass(updates.gradients_stage(sample(case, **options)))
 
 
 @cases_with({}, {"update": "dense"}, TREE, {"optimizer": "adagrad"}, times=2)
 def test_tables_are_those_of_the_oracle(case, options):
-    assert_pass(updates.updates_rung("one update", sample(case, **options)))
+    assert_pass(updates.updates_stage("one update", sample(case, **options)))
 
 
 @pytest.mark.parametrize(
@@ -57,4 +57,4 @@ def test_tables_are_those_of_the_oracle(case, options):
     ids=str,
 )
 def test_tables_after_100_updates_are_those_of_the_oracle(options):
-    assert_pass(updates.updates_rung("100 updates", sample(MANY, **options)))
+    assert_pass(updates.updates_stage("100 updates", sample(MANY, **options)))

@@ -77,7 +77,7 @@ train --window
 train --overwrite=no
     `--overwrite` must be without a value, got 'no'.
 parity --bootstrap
-    `bootstrap` must be False for parity, got True. Its rung `bootstrap` trains on
+    `bootstrap` must be False for parity, got True. Its stage `bootstrap` trains on
     resamples.
 parity --window session
     `window` must be an integer for parity: the NumPy trainer has no blocks of whole

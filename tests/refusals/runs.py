@@ -245,11 +245,12 @@ convert run others
     TARGET must be a model file, got the folder others.
 parity --corpus text.txt --seeds 1 x
     `--seeds` must be numbers, got '1', 'x'.
-parity --corpus text.txt --rungs loses
-    Unknown rung `loses`, did you mean `loss`? The rungs are: vocabulary, distributions,
-    blocks, loss, row gradients, one update, 100 updates, whole epoch, replicas,
-    bootstrap, row factors, model update, resume, converters, neighbours, workers.
-parity --corpus text.txt --sample 1e-30 --rungs loss
+parity --corpus text.txt --stages loses
+    Unknown stage `loses`, did you mean `loss`? The stages are: vocabulary,
+    distributions, blocks, loss, row gradients, one update, 100 updates, whole epoch,
+    replicas, bootstrap, row factors, model update, resume, converters, neighbours,
+    workers.
+parity --corpus text.txt --sample 1e-30 --stages loss
     `sample` = 1e-30 leaves no token to train.
 parity --corpus text.txt --pairs no.tsv
     File no.tsv does not exist.

@@ -10,7 +10,7 @@ import pytest
 from embedder.tokens.cpu import kernel, products, rows, simd, thread
 from embedder.tokens.cpu.thread import apply_on_thread
 from embedder.tokens.train_step import host_state
-from migration.parity.updates import Sample, updates_rung
+from migration.parity.updates import Sample, updates_stage
 from tests.commands import no_new_threads
 from tests.pairs import pairwise
 from tests.parity.cases import Case, assert_pass
@@ -31,7 +31,7 @@ WIDE = Case("wide", 50, (3, 40, 32), tile=8, noise=6, padding=5)
 def test_vectors_may_have_any_number_of_dimensions(dim, optimizer, dtype, architecture):
     options = {"update": "kernel", "optimizer": optimizer, "vector_size": dim}
     sample = MANY.sample(architecture, dtype, **options)
-    assert_pass(updates_rung("one update", sample))
+    assert_pass(updates_stage("one update", sample))
 
 
 def start(sample: Sample):

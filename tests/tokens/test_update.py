@@ -21,7 +21,7 @@ from embedder.tokens.row_lr_multipliers import RowLrMultipliers, with_factors
 from embedder.tokens.skipgram import SKIPGRAM
 from embedder.tokens.train_step import host_state, updates_function
 from migration.parity.updates import random_factors as factors
-from migration.parity.updates import updates_rung
+from migration.parity.updates import updates_stage
 from tests.pairs import pairwise
 from tests.parity.cases import CASES, UPDATES, Case, assert_pass
 
@@ -44,7 +44,7 @@ def test_steps_are_those_of_the_oracle_times_the_factors(
 ):
     options = {"update": update, "optimizer": optimizer}
     sample = case.sample(architecture, factors=factors(case.num_rows), **options)
-    assert_pass(updates_rung("one update", sample))
+    assert_pass(updates_stage("one update", sample))
 
 
 def jitted_updates(sample, rule):
@@ -85,7 +85,7 @@ def test_frozen_rows_and_their_accumulators_stay_equal_to_the_last_bit(
 
 
 @pytest.mark.parametrize("update", list(UPDATES))
-def test_the_rung_catches_wrong_factors(update):
+def test_the_stage_catches_wrong_factors(update):
     given = factors(CASE.num_rows)
     sample = CASE.sample(update=update, optimizer="adagrad", factors=given)
     for wrong in (
@@ -94,7 +94,7 @@ def test_the_rung_catches_wrong_factors(update):
         RowLrMultipliers(),
         RowLrMultipliers(*(x**2 for x in given.arrays.values())),
     ):
-        lines = updates_rung("one update", sample._replace(factors=wrong))
+        lines = updates_stage("one update", sample._replace(factors=wrong))
         assert not all(line.passed for line in lines)
 
 

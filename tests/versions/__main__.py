@@ -57,6 +57,7 @@ def main() -> int:
     copy_checkout(chroot / "opt" / "embedder")
     if CERTIFICATES.exists():
         shutil.copy(CERTIFICATES, chroot / CERTIFICATES.relative_to("/"))
+    shutil.copy("/etc/hosts", chroot / "etc")  # the name of this machine
     (chroot / "data").mkdir(exist_ok=True)
     started = time.monotonic()
     main_command, *tests = readme_commands(not args.no_tests)
