@@ -466,6 +466,15 @@ def test_an_encoder_finds_its_columns_by_their_names(of_table, name, caplog, cap
     assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
 
 
+def test_an_encoder_reads_its_columns_from_text(of_table):
+    table = pl.read_parquet(of_table / "reordered.parquet")
+    codes = pl.Series("code", ["7", "x"] * 30)  # no numbers, and no feature
+    table.with_columns(codes).write_csv(of_table / "reordered.csv")
+    expected = embedded(of_table, "run", "fit.parquet")
+    found = embedded(of_table, "run", "reordered.csv")
+    np.testing.assert_array_equal(found, expected)
+
+
 @pytest.mark.parametrize("verb", [["embed"], ["evaluate", "--examples"]])
 def test_other_columns_than_those_of_the_encoder_are_refused(of_table, verb, capsys):
     data = of_table / "renamed.parquet"

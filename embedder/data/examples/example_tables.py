@@ -76,7 +76,7 @@ def read_examples(
         lack some of `columns`.
     """
     path = paths[0]
-    frame = _read(paths, tuple(filter(None, (label, key, *columns))))
+    frame = _read(paths, tuple(filter(None, (label, key))), columns)
     if not needs_labels and (label not in frame.columns or label in columns):
         label = ""
     for option, column in (("label", label), ("key", key)):
@@ -105,9 +105,17 @@ def read_examples(
     return examples._replace(columns=tuple(names))
 
 
-def _read(paths: Sequence[Path], named: tuple[str, ...]) -> pl.DataFrame:
-    """The rows of all files: columns that are asked for, and all that are no index and
-    no partition; numbers of text as f64."""
+def _read(
+    paths: Sequence[Path], others: tuple[str, ...], features: tuple[str, ...]
+) -> pl.DataFrame:
+    """The rows of all files: the columns that are asked for, and all that are no index
+    and no partition; numbers of text as f64.
+
+    Args:
+      others: columns that are no features.
+      features: those that are; (): all but `others`.
+    """
+    named = others + features
     for path in paths:
         check_utf8_path(path, "A file of a table")
     limit = memory_limit()
@@ -123,15 +131,16 @@ def _read(paths: Sequence[Path], named: tuple[str, ...]) -> pl.DataFrame:
         frame = table.read(names)
     if table.form is None:
         return frame
-    return frame.with_columns(_text_column(table, frame[x], x in named) for x in names)
+    own = {*features} or {*names} - {*others}
+    return frame.with_columns(_text_column(table, frame[x], x in own) for x in names)
 
 
-def _text_column(table: Table, cells: pl.Series, is_asked: bool) -> pl.Series:
-    """A column of text as numbers, where it has them; that of labels or keys only as
+def _text_column(table: Table, cells: pl.Series, is_feature: bool) -> pl.Series:
+    """A column of text as numbers, where it has them; one of labels or keys only as
     integers.
     """
     cells = cells.set(cells.str.strip_chars(BLANKS) == "", None)
-    if is_asked:
+    if not is_feature:
         are_integers = cells.str.contains(r"^(-?[1-9]\d*|0)$").all()
         return cells.cast(pl.Int64, strict=False) if are_integers else cells
     comma = table.decimal_comma
