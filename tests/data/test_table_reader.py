@@ -16,6 +16,7 @@ import pytest
 
 from embedder import FeatureEncoder, read_names
 from embedder.cli.main import main
+from embedder.data.graphs.edge_table import EdgeColumns
 from embedder.data.graphs.edges import read_edges
 from embedder.data.sources import file_corpus
 from embedder.data.tables.reader import open_table, table_of_frame
@@ -259,6 +260,16 @@ EDGES = {
 def test_edge_lists_of_other_programs(text):
     Path("edges").write_text(text)
     assert named("edges") == EDGES[text]
+
+
+def test_values_of_partitions_are_no_weights():
+    folder = Path("of/year=2020/month=01")
+    folder.mkdir(parents=True)
+    (folder / "e.csv").write_text("source,target\na,b\nb,c\n")
+    pl.DataFrame({"a": ["a", "b"], "b": ["b", "c"]}).write_parquet(folder / "e")
+    assert named(str(folder / "e.csv")) == named(str(folder / "e")) == [AB, BC]
+    edges = read_edges([folder / "e.csv"], EdgeColumns("source", "target", "year"))
+    assert edges.weight is not None and edges.weight.tolist() == [2020, 2020]
 
 
 def test_columns_of_edges_without_a_header_have_numbers():

@@ -166,8 +166,8 @@ def _is_header(rows: list[list[str]]) -> bool:
 def _used_columns(
     table: Table, head: pl.DataFrame, columns: EdgeColumns, path: Path
 ) -> EdgeColumns:
-    """`columns` with those that are not named, found by usual names or their order;
-    weight is "" without weights."""
+    """`columns` with those that are not named, found by usual names or their order,
+    not among partitions; weight is "" without weights."""
     names = _konect_columns(table, path) or table.names
     for option, name in columns._asdict().items():
         if name and name not in names:
@@ -177,6 +177,8 @@ def _used_columns(
             )
     used = columns
     if not (columns.source and columns.target):
+        of_rows = [name for name in names if name not in table.partitions]
+        names = of_rows if len(of_rows) >= 2 else names
         ends = [_ROLES.columns(kind, names) for kind in ("source", "target")]
         if any(columns) or not all(len(usual) == 1 for usual in ends):
             if any(columns) or len(names) not in (2, 3):
