@@ -3,6 +3,8 @@
 import gzip
 import hashlib
 import os
+import shutil
+import tempfile
 import uuid
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +22,14 @@ def atomic_file(path: Path) -> Iterator[Path]:
     Yields a temporary path beside `path` to write to. If the body succeeds, the
     temporary file is synced to disk (fsync) and renamed to `path`; if it raises, the
     temporary file is removed and the old file stays. Raises InputNotFoundError if the
-    folder of `path` does not exist.
+    folder of `path` does not exist. A file that is replaced keeps its mode. What is no
+    regular file, as a device or a named pipe, is written into.
     """
     path = Path(os.path.realpath(path))  # writes to the target of a symbolic link
+    if _is_special(path):
+        with _special_file(path) as temporary:
+            yield temporary
+        return
     if not path.parent.is_dir():
         raise InputNotFoundError(f"Folder {path.parent} does not exist.")
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
@@ -30,10 +37,28 @@ def atomic_file(path: Path) -> Iterator[Path]:
         temporary.touch()
         yield temporary
         sync(temporary)
+        if path.is_file():
+            shutil.copymode(path, temporary)
         os.replace(temporary, path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _is_special(path: Path) -> bool:
+    """Whether something is at `path` that is neither a file nor a folder."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+@contextmanager
+def _special_file(path: Path) -> Iterator[Path]:
+    """Writes a device or a named pipe: a temporary file, which is copied into it."""
+    with tempfile.TemporaryDirectory() as folder:
+        temporary = Path(folder) / path.name
+        temporary.touch()
+        yield temporary
+        with temporary.open("rb") as source, path.open("wb") as target:
+            shutil.copyfileobj(source, target)
 
 
 def sync(path: Path) -> None:

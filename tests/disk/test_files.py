@@ -34,6 +34,25 @@ def test_atomic_file_keeps_the_old_one_until_the_new_one_is_whole(tmp_path):
     assert path.read_text() == "new" and [*tmp_path.iterdir()] == [path]
 
 
+def test_a_file_that_is_replaced_keeps_its_mode(tmp_path):
+    path = tmp_path / "file"
+    path.touch()
+    path.chmod(0o640)
+    with atomic_file(path) as temporary:
+        temporary.write_text("new")
+    assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o640
+
+
+def test_a_named_pipe_is_written_into(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with subprocess.Popen(["cat", path], stdout=subprocess.PIPE) as reader:
+        with atomic_file(path) as temporary:
+            temporary.write_text("new")
+        assert reader.communicate(timeout=60)[0] == b"new"
+    assert path.is_fifo()
+
+
 @pytest.mark.parametrize("given", [(), ("other",)])
 def test_errors_name_a_file(tmp_path, given):
     message = f"No space left on device: '{given[0] if given else tmp_path / 'run'}'"
