@@ -402,7 +402,7 @@ class EmbeddingTrainer:
 
         Args:
           graph: the path of an edge list, a graph of networkx or igraph, or a sparse
-            matrix of scipy.
+            matrix of scipy. Nodes of an object that are integers stay integers.
           walks: from each node in an epoch.
           walk_length: nodes of a walk.
           directed: None: as the object says; of a path or a matrix False.
@@ -425,10 +425,11 @@ class EmbeddingTrainer:
         integer(1)(numbers, "replicas")
 
         def open_data(config: Config) -> tuple[GraphFiles, Config]:
-            edges, is_directed = given_edges(graph, config.tables)
+            edges, is_directed, key_type = given_edges(graph, config.tables)
             if directed is None:
                 config = settings.with_options(config, directed=is_directed)
-            return GraphFiles("graph", "the graph", [], lambda: edges), config
+            files = GraphFiles("graph", "the graph", [], lambda: edges, key_type)
+            return files, config
 
         return self._fit(
             *(open_data, (init_from, freeze), (verbose, callbacks), attributes),

@@ -57,7 +57,7 @@ class GraphFiles(NamedTuple):
     source: str  # what messages call it
     manifest: list[dict[str, Any]]  # equal for equal files; ready for JSON
     read: Callable[[], "Edges"]
-    key_type: Literal["text"] = "text"  # of nodes
+    key_type: Literal["text", "integer"] = "text"  # of nodes, which are text here
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,21 +202,24 @@ def check_numba() -> None:
         ) from error
 
 
-def given_edges(graph: Any, options: TokensOptions) -> tuple["Edges", bool]:
-    """The edges of a path or an object, and whether the object is directed.
+def given_edges(
+    graph: Any, options: TokensOptions
+) -> tuple["Edges", bool, Literal["text", "integer"]]:
+    """The edges of a path or an object, whether the object is directed, and the type of
+    its nodes.
 
     Raises:
       OSError, InputError: it is no graph; see `open_graph` and `edges_of`.
     """
     check_numba()
     if isinstance(graph, str | os.PathLike):
-        return open_graph(graph, options).read(), False
+        return open_graph(graph, options).read(), False, "text"
     from embedder.data.graphs.edges import edges_of
 
     if options.source or options.target or options.weight:
         raise InputError("`source`, `target` and `weight` are columns of a file.")
-    edges, directed = edges_of(graph)
-    return edges, bool(directed)
+    edges, directed, key_type = edges_of(graph)
+    return edges, bool(directed), key_type
 
 
 def plan_walks(config: Config, has_base: bool) -> Config:

@@ -371,7 +371,8 @@ class Vectors:
 def _listed(keys: str | Iterable[str] | None) -> list[str]:
     if keys is None:
         return []
-    return [keys] if isinstance(keys, str) else [*keys]
+    is_key = isinstance(keys, str) or not isinstance(keys, Iterable)
+    return [keys] if is_key else [*keys]
 
 
 def check_keys(among: Collection[object] | None) -> None:

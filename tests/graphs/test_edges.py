@@ -134,8 +134,8 @@ def test_graphs_of_networkx():
     graph = networkx.DiGraph([("a", "b"), ("b", 3)])
     graph.add_node("alone")
     graph["a"]["b"]["weight"] = 2
-    edges, directed = edges_of(graph)
-    assert directed and edges.nodes == ["a", "b", "3", "alone"]
+    edges, directed, key_type = edges_of(graph)
+    assert directed and key_type == "text" and edges.nodes == ["a", "b", "3", "alone"]
     assert named(edges) == [("a", "b", 2), ("b", "3", 1)]
     multi = networkx.MultiGraph([(1, 2), (2, 1)])
     assert named(edges_of(multi).edges) == [("1", "2", 1)] * 2

@@ -161,9 +161,24 @@ def test_all_forms_of_a_graph_train_the_same_vectors():
     for form in forms:
         trainer = EmbeddingTrainer(**SETTINGS).fit_graph(form, 5, 20, q=2)
         found.append((trainer.index_to_key, trainer.vectors.tolist()))
-    texts, numbered = found[:2], found[2::2]
-    assert texts[0] == texts[1] and numbered[0] == numbered[1]
-    assert {*texts[0][0]} == {*numbered[0][0]} == {*found[3][0]}
+    texts, (in_file, matrix) = found[:2], found[2::2]
+    assert texts[0] == texts[1] and in_file[1] == matrix[1]
+    assert matrix[0] == [*map(int, in_file[0])]
+    assert {*texts[0][0]} == {*in_file[0]} == {*found[3][0]}
+
+
+def test_nodes_that_are_integers_stay_integers():
+    trainer = EmbeddingTrainer(**SETTINGS).fit_graph(KARATE, 5, 20)
+    trainer.save("model.npz")
+    loaded = EmbeddingTrainer.load("model.npz")
+    assert {*loaded.index_to_key} == {*KARATE} and 0 in loaded
+    near = trainer.most_similar(0, topn=3)
+    assert near == loaded.most_similar(0, topn=3)
+    assert all(type(node) is int for node, _ in near)
+    named = networkx.relabel_nodes(KARATE, str)
+    trainer.fit_graph(named, 5, 20)
+    with pytest.raises(KeyError, match="Token 0 is not in the vocabulary"):
+        trainer.most_similar(0)
 
 
 @pytest.mark.slow

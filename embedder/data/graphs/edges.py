@@ -24,6 +24,7 @@ from embedder.data.tables.text_form import MISSING_WORDS, head_of
 from embedder.disk.arrays import read_npz_array
 from embedder.disk.files import short_reason
 from embedder.errors import InputError, InputTypeError
+from embedder.vectors.vectors import KeyType, as_integers
 
 _MAX_NODES = 2**31 - 1
 _log = logging.getLogger(__name__)
@@ -259,13 +260,15 @@ class ObjectEdges(NamedTuple):
 
     edges: Edges
     directed: bool | None  # None: the object does not say
+    key_type: KeyType = "text"  # of its nodes, which are text in `edges`
 
 
 def edges_of(graph: Any) -> ObjectEdges:
     """The edges of a graph of networkx or igraph, or of a sparse matrix of scipy.
 
     The attribute `weight` of edges is their weight, 1 where it is missing. Nodes of
-    igraph have the names of the attribute `name`, or their numbers.
+    igraph have the names of the attribute `name`, or their numbers, those of a matrix
+    their numbers.
 
     Raises:
       InputTypeError: it is none of these.
@@ -277,7 +280,7 @@ def edges_of(graph: Any) -> ObjectEdges:
     if scipy.sparse.issparse(graph):
         matrix = graph.tocoo()
         edges = matrix_edges(matrix.row, matrix.col, matrix.data, matrix.shape)
-        return ObjectEdges(edges, None)
+        return ObjectEdges(edges, None, "integer")
     if package == "networkx" and hasattr(graph, "adj"):
         rows = list(graph.edges(data="weight", default=1))
         return _object_edges([*graph.nodes], rows, graph.is_directed())
@@ -303,14 +306,16 @@ def _object_edges(
     directed: bool,
     names: Sequence[Any] | None = None,
 ) -> ObjectEdges:
-    texts = [str(name) for name in (nodes if names is None else names)]
+    given = nodes if names is None else names
+    texts = [str(name) for name in given]
     if len({*texts}) < len(texts) or "" in texts:
         raise InputError("The nodes of a graph must have different names, none empty.")
     number = {node: k for k, node in enumerate(nodes)}
     ends = [(number[a], number[b]) for a, b, _ in rows]
     weight = np.array([_weight(a, b, value) for a, b, value in rows], np.float64)
     source, target = np.array(ends, np.int32).reshape(-1, 2).T
-    return ObjectEdges(Edges(texts, source, target, weight), directed)
+    kind: KeyType = "text" if as_integers(given) is None else "integer"
+    return ObjectEdges(Edges(texts, source, target, weight), directed, kind)
 
 
 def _weight(a: Hashable, b: Hashable, value: Any) -> float:
