@@ -50,6 +50,7 @@ from embedder.metrics.ranking import (
     by_vectors,
     case_numbers,
     chunks,
+    known_items,
     recency_weights,
     select,
 )
@@ -364,7 +365,7 @@ class NextItems:
         new_items: float = 1.0,
     ) -> list[tuple[Any, float]]:
         """The `topn` items that are ranked first after those of `session`, the newest
-        last, and their scores, (101).
+        last, and their scores, (101). Unknown items are left out, with a warning.
 
         Args:
           seen: whether items of the session can be the next.
@@ -372,14 +373,15 @@ class NextItems:
           new_items: what the odds of items that updates added are multiplied by, (102).
 
         Raises:
-          InputKeyError: an item is unknown.
+          InputKeyError: all items are unknown.
           InputError: the session is empty, `topn` is not an integer >= 1, `new_items`
             not a number > 0, or none of `among` is known.
         """
         check_positive_integer("topn", topn)
         if isinstance(session, str) or not len(session):
             raise InputError(f"`session` must be a list of items, got {session!r}.")
-        if unknown := [key for key in session if key not in self.ids]:
+        session, unknown = known_items(session, self.ids)
+        if unknown and not session:
             check_known(map(str, unknown), [*map(str, self.keys)], "Item")
             raise InputKeyError(
                 f"Item {unknown[0]!r} is not in the vocabulary: keys are "

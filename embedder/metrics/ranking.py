@@ -5,8 +5,9 @@ items are ranked for each case. Sequences are pairs of arrays: the ids of all, o
 sequence after the other, and the length of each.
 """
 
-from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, Literal, NamedTuple
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,6 +34,7 @@ DECAY = 0.5
 """Weight of an item of a query relative to the next, newer one."""
 STEPS = 10
 """Distance of the pairs of items that rules count, at most."""
+_log = logging.getLogger(__name__)
 
 
 class Cases(NamedTuple):
@@ -334,6 +336,18 @@ def case_scores(ranks: Sequences, topn: int) -> np.ndarray:
     ideal = np.cumsum(1 / np.log2(1 + np.arange(1, topn + 1)))
     ndcg = gains / ideal[np.minimum(num_targets, topn) - 1]
     return np.stack([hits > 0, ndcg, 1 / values[starts], hits / num_targets], axis=1)
+
+
+def known_items(
+    session: Sequence[Any], known: Collection[Any]
+) -> tuple[list[Any], list[Any]]:
+    """The items of a session that are known, and the others; warns if it has both."""
+    items = [item for item in session if item in known]
+    others = [item for item in session if item not in known]
+    if items and others:
+        shown = ", ".join(map(repr, others[:3])) + ", ..." * (len(others) > 3)
+        _log.warning("Not in the vocabulary, left out of the session: %s.", shown)
+    return items, others
 
 
 def ranked_items(

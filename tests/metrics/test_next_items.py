@@ -266,6 +266,19 @@ def test_the_command_says_what_python_says(shop, capsys):
     ]
 
 
+def test_unknown_items_of_a_session_are_left_out(shop, capsys, caplog):
+    run = str(shop / "run")
+    for verb in (["next", run], ["neighbors", run, "--session"]):
+        assert main([*verb, "i1", "i2"]) == 0
+        expected = capsys.readouterr().out
+        assert main([*verb, "i1", "other", "i2"]) == 0
+        assert capsys.readouterr().out == expected
+        warning = "Not in the vocabulary, left out of the session: 'other'."
+        assert caplog.messages[-1] == warning
+        assert main([*verb, "other"]) == 2
+        assert "'other' is not in the vocabulary" in capsys.readouterr().err
+
+
 def test_evaluate_scores_the_mixture_beside_its_parts(shop, capsys):
     command = f"evaluate {shop / 'run'} --sessions {shop / 'shop.txt'} --json".split()
     assert main(command) == 0

@@ -157,7 +157,7 @@ def _words(args: Neighbors, lookup: Lookup, also: Collection[str] = ()) -> list[
 
 
 def _next_items(lookup: Lookup, args: Neighbors, among: Keys) -> Result:
-    from embedder.metrics.ranking import DECAY, ranked_items
+    from embedder.metrics.ranking import DECAY, known_items, ranked_items
     from embedder.tokens.artefact import read_model
     from embedder.vectors.vectors import Vectors
 
@@ -167,10 +167,12 @@ def _next_items(lookup: Lookup, args: Neighbors, among: Keys) -> Result:
         model, column = read_model(run.model), "score"
         vectors, output = Vectors(model.tokens, model.input), model.token_output
     decay = DECAY if args.decay is None else args.decay
-    query = vectors, args.session, args.topn
+    known, _ = known_items(args.session, vectors.key_to_index)
+    session = tuple(known) or args.session
+    query = vectors, session, args.topn
     scores = ranked_items(*query, output=output, among=among, decay=decay)
-    title = f"after {', '.join(map(lookup.named, args.session))}"
-    return Result(args.session, {}, title, ranked(scores, column))
+    title = f"after {', '.join(map(lookup.named, session))}"
+    return Result(session, {}, title, ranked(scores, column))
 
 
 def _of_attributes(lookup: Lookup, args: Neighbors, among: Keys) -> Result:

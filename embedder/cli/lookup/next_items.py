@@ -22,7 +22,7 @@ from embedder.data.columns import Columns
 from embedder.data.sources import file_corpus
 from embedder.disk.files import name_file_in_errors
 from embedder.errors import InputError
-from embedder.metrics.ranking import Seen, Sequences, select
+from embedder.metrics.ranking import Seen, Sequences, known_items, select
 from embedder.run.progress import working
 from embedder.vectors.array_formats import key_column
 from embedder.vectors.vectors import check_positive_integer
@@ -48,7 +48,8 @@ def next_items(args: Next) -> None:
             if args.queries is not None:
                 _write(args, model, lookup, among)
                 return
-            session = _typed(model, args.items)
+            known, _ = known_items(_typed(model, args.items), model.ids)
+            session = known or _typed(model, args.items)
             scores = model.next_items(
                 *(session, args.topn),
                 seen=_SEEN[args.seen],
@@ -56,8 +57,9 @@ def next_items(args: Next) -> None:
                 new_items=args.new_items,
             )
         texts = [(str(key), score) for key, score in scores]
-        title = f"after {', '.join(map(lookup.named, args.items))}"
-        result = Result(args.items, {}, title, ranked(texts, "score"))
+        items = [*map(str, session)]
+        title = f"after {', '.join(map(lookup.named, items))}"
+        result = Result(items, {}, title, ranked(texts, "score"))
         lookup.show([result], as_json=args.json)
 
 
