@@ -248,8 +248,9 @@ class Neighbors:
     title~mug (contains), or price<5, also with <= > >=. Repeat the flag: all conditions
     must be met, but of several values of a column by = only one."""
     to: Path | None = None
-    """With --from: write the columns query, key, rank and similarity to this file,
-    .parquet or .csv. Else of a run of an encoder: write the images of each query and of
+    """Write the columns query, key, rank and similarity, and with names query_name and
+    name, to this file, .parquet or .csv: of the tokens of --from, or without it and
+    WORD of all tokens. With WORD, of a run of an encoder: write the images of each query and of
     the examples nearest to it, .png."""
     key_errors: _KeyErrors = "strict"
     """If RUN is a file of word2vec or GloVe with rows whose key is repeated, white

@@ -55,6 +55,18 @@ def test_a_batch_has_the_rows_of_each_query_in_turn(capsys, monkeypatch):
     assert [name for name in os.listdir() if name.endswith(".tmp")] == []
 
 
+def test_without_a_query_all_keys_are_written_with_their_names():
+    Path("two.csv").write_text("key,name\na1,One\nb3,Three\n")
+    path = "run/vectors.safetensors"  # a run would keep the names
+    command = ["neighbors", path, "--names", "two.csv", "--topn", "3"]
+    assert main([*command, "--to", "out.parquet"]) == 0
+    vectors, names = read_vectors(path), {"a1": "One", "b3": "Three"}
+    assert rows_of("out.parquet") == expected_rows(vectors, vectors.keys, 3)
+    found = pl.read_parquet("out.parquet")
+    for key, name in (("query", "query_name"), ("key", "name")):
+        assert found[name].to_list() == [names.get(each) for each in found[key]]
+
+
 def test_keys_of_tables_of_compressed_text_and_of_a_url():
     keys = ["a1", "b2", "nothing"]
     pl.DataFrame({"n": [1, 2, 3], "key": keys}).write_parquet("keys.parquet")

@@ -86,6 +86,9 @@ def test_names_are_shown_and_looked_up(capsys, run):
     assert any(line.endswith("  b2") for line in lines)
     (title, *_) = printed(capsys, *command, "--session", "b1")
     assert title == "after b1 (tea, green)"
+    assert main([*command, "Red Mug"]) == 2
+    expected = "'Red Mug' is not in the vocabulary, but a name: give --name 'Red Mug'."
+    assert expected in capsys.readouterr().err
 
 
 COMMANDS = {

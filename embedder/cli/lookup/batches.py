@@ -59,7 +59,7 @@ def check_batch(to: Path | None) -> None:
 
 
 def write_batch(
-    source: str,
+    source: str | list[str],
     to: Path,
     known: Callable[[str], bool],
     neighbors: Callable[[list[str]], pl.DataFrame],
@@ -72,7 +72,8 @@ def write_batch(
 
     Args:
       source: path or URL of a text with a key in each line (.gz is unpacked), which
-        may be a pipe or "-", standard input, or of a table with a column `key`.
+        may be a pipe or "-", standard input, or of a table with a column `key`; or the
+        keys.
       known: whether a key is in the vocabulary.
       neighbors: the rows of the result for known keys, at most `topn` for each.
 
@@ -84,8 +85,8 @@ def write_batch(
 
     def frames() -> Iterator[pl.DataFrame]:
         nonlocal num_known, num_unknown
-        report_stage(f"reading {source}")
-        for keys in told_keys(source, max(1, min(_KEYS, _ROWS // topn))):
+        size = max(1, min(_KEYS, _ROWS // topn))
+        for keys in told_keys(source, size):
             mine, others = _split(keys, known)
             num_known, num_unknown = num_known + len(mine), num_unknown + len(others)
             unknown.extend(others[: _SHOWN - len(unknown)])
@@ -110,16 +111,42 @@ def _split(keys: list[str], known: Callable[[str], bool]) -> tuple[list[str], ..
     return parts
 
 
-def told_keys(source: str, size: int = _KEYS) -> Iterator[list[str]]:
-    """The keys of a file, `size` at a time; tells how many are done."""
-    path = Path("/dev/stdin" if source == "-" else local_copy(source))
-    num, batches = read_keys(path, size, f"`from` {path}")
+def told_keys(source: str | list[str], size: int = _KEYS) -> Iterator[list[str]]:
+    """The keys of a file, or given ones, `size` at a time; tells how many are done."""
+    num, batches = _keys(source, size)
     done, of_all = 0, f" of {num:,}" if num else ""
     report_stage(f"neighbours: 0{of_all} queries")
     for keys in batches:
         yield keys
         done += len(keys)
         report_stage(f"neighbours: {done:,}{of_all} queries")
+
+
+def _keys(source: str | list[str], size: int) -> tuple[int, Iterator[list[str]]]:
+    """How many keys there are, 0 if that is not known, and the keys."""
+    if isinstance(source, list):
+        starts = range(0, len(source), size)
+        return len(source), (source[k : k + size] for k in starts)
+    report_stage(f"reading {source}")
+    path = Path("/dev/stdin" if source == "-" else local_copy(source))
+    return read_keys(path, size, f"`from` {path}")
+
+
+def with_names(
+    find: Callable[[list[str]], pl.DataFrame], names: dict[str, str]
+) -> Callable[[list[str]], pl.DataFrame]:
+    """`find` with the columns `query_name` and `name`, those of query and key."""
+    keys, texts = [*names], pl.Series([*names.values()], dtype=pl.String)
+
+    def named(column: str) -> pl.Expr:
+        text = pl.col(column).cast(pl.String)
+        return text.replace_strict(keys, texts, default=None, return_dtype=pl.String)
+
+    def found(wanted: list[str]) -> pl.DataFrame:
+        query_name, name = named("query"), named("key")
+        return find(wanted).with_columns(query_name=query_name, name=name)
+
+    return found
 
 
 def write_frames(frames: Iterable[pl.DataFrame], to: Path) -> None:

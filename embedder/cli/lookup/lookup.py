@@ -3,6 +3,7 @@
 import contextlib
 import json
 import math
+import shlex
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -23,7 +24,7 @@ from embedder.cli.arguments import Analogy, Neighbors, Next
 from embedder.cli.lookup.prompt import Expression
 from embedder.data.kept_names import names_of
 from embedder.data.names import Names, without_names
-from embedder.errors import InputError
+from embedder.errors import InputError, InputKeyError
 from embedder.vectors.ensemble import Ensemble, Neighbor, has_little_data
 from embedder.vectors.vectors import KeyType, Vectors, check_known, typed_keys
 
@@ -81,6 +82,15 @@ class Lookup:
 
     def check_known(self, keys: Iterable[str]) -> None:
         """Raises InputKeyError for the first of `keys` that the run does not have."""
+        keys, known = [*keys], {*self.keys}
+        names = {} if self.names is None else self.names.of_key
+        folded = {name.casefold() for name in names.values()} if keys else set()
+        for key in keys:
+            if key not in known and key.casefold() in folded:
+                raise InputKeyError(
+                    f"Token {key!r} is not in the vocabulary, but a name: give --name "
+                    f"{shlex.quote(key)}."
+                )
         check_known(keys, self.keys, of_examples=self.is_encoder)
 
     @cached_property

@@ -51,7 +51,7 @@ def neighbors(args: Neighbors) -> None:
     )
     with opened_run(args.run, with_model=needs_model) as run:
         lookup = Lookup(args, run)
-        is_sheet = args.to is not None and args.queries is None
+        is_sheet = args.to is not None and args.queries is None and not _is_of_all(args)
         if is_sheet and not lookup.is_encoder:
             raise InputError(
                 f"`to` applies only with --from, or to a run of an encoder, got {run}."
@@ -67,8 +67,9 @@ def neighbors(args: Neighbors) -> None:
 
 def _answer(lookup: Lookup, args: Neighbors) -> None:
     with lookup.among() as among:
-        if args.queries is not None and args.to is not None:
-            _write_batch(lookup, args, args.queries, args.to, among)
+        if args.to is not None and (args.queries is not None or _is_of_all(args)):
+            source = lookup.keys if args.queries is None else args.queries
+            _write_batch(lookup, args, source, args.to, among)
             return
         if not (args.words or args.session or args.name or args.attributes):
             _answer_lines(lookup, args, among)
@@ -130,10 +131,19 @@ def _check(args: Neighbors) -> None:
                 "--json."
             )
         check_batch(args.to)
+    elif args.to is not None and _is_of_all(args):
+        check_target(args.to, "`to`")
     elif args.to is not None:
         _check_sheet(args, args.to)
     if args.decay is not None and not args.session:
         raise InputError("`decay` applies only with --session.")
+
+
+def _is_of_all(args: Neighbors) -> bool:
+    """Whether the neighbours of all tokens are written: to a table, without a query."""
+    has_query = args.words or args.queries or args.session or args.name
+    is_table = args.to is not None and args.to.suffix.lower() in (".parquet", ".csv")
+    return is_table and not (has_query or args.attributes or args.json)
 
 
 def _check_sheet(args: Neighbors, to: Path) -> None:
@@ -205,21 +215,25 @@ def _of_vectors(lookup: Lookup, args: Neighbors, among: Keys) -> list[Result]:
 
 
 def _write_batch(
-    lookup: Lookup, args: Neighbors, source: str, to: Path, among: Keys
+    lookup: Lookup, args: Neighbors, source: str | list[str], to: Path, among: Keys
 ) -> None:
-    """Writes the neighbours of all keys of a file."""
-    from embedder.cli.lookup.batches import of_ensemble, of_vectors, write_batch
+    """Writes the neighbours of all keys of a file, or of given ones."""
+    from embedder.cli.lookup import batches
 
     is_known: Callable[[str], bool] = lookup.known(among).__contains__
     if lookup.ensemble is not None:
-        find = of_ensemble(lookup.ensemble, args.topn, order_of(args), among)
+        find = batches.of_ensemble(lookup.ensemble, args.topn, order_of(args), among)
     else:
         key_type, rows = lookup.key_type(), lookup.vectors.rows_of(among)
-        find = of_vectors(lookup.vectors, key_type, args.topn, rows, args.metric)
+        find = batches.of_vectors(
+            lookup.vectors, key_type, args.topn, rows, args.metric
+        )
         if key_type == "text" or lookup.vectors.attributes is not None:
             is_known = lookup.vectors.has_vector
+    if lookup.names is not None:
+        find = batches.with_names(find, lookup.names.of_key)
     with working(), name_file_in_errors(to):
-        batch = write_batch(source, to, is_known, find, args.topn)
+        batch = batches.write_batch(source, to, is_known, find, args.topn)
     say_done(f"{batch}; in {shown(str(to))}")
 
 
