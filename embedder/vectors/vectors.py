@@ -371,8 +371,9 @@ class Vectors:
 def _listed(keys: str | Iterable[str] | None) -> list[str]:
     if keys is None:
         return []
-    is_key = isinstance(keys, str) or not isinstance(keys, Iterable)
-    return [keys] if is_key else [*keys]
+    if isinstance(keys, str) or not isinstance(keys, Iterable):
+        return [keys]
+    return [*keys]
 
 
 def check_keys(among: Collection[object] | None) -> None:
