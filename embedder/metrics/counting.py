@@ -75,6 +75,28 @@ def _num_pairs(lengths: np.ndarray) -> int:
     return int((lengths.astype(np.int64) ** 2).sum())
 
 
+def num_repeated(
+    sessions: Sequences, training: Sequences, least: int
+) -> tuple[int, int]:
+    """How many sessions of `least` items or more are equal to one of `training`, and
+    how many such sessions there are."""
+    known = {*_as_bytes(training, least)}
+    is_known = [each in known for each in _as_bytes(sessions, least)]
+    return sum(is_known), len(is_known)
+
+
+def _as_bytes(sequences: Sequences, least: int) -> Iterator[bytes]:
+    """The sequences of `least` items or more, each as bytes."""
+    ids, lengths = (np.asarray(x, np.int64) for x in sequences)
+    data, ends = ids.tobytes(), 8 * np.cumsum(lengths)
+    starts = ends - 8 * lengths
+    is_long = lengths >= least
+    for start, end in zip(
+        starts[is_long].tolist(), ends[is_long].tolist(), strict=True
+    ):
+        yield data[start:end]
+
+
 def first_tokens(
     shards: Iterator[Sequences], num: int = 50_000_000
 ) -> Iterator[Sequences]:

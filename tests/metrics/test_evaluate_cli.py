@@ -184,6 +184,23 @@ def test_users(capsys):
     assert [*found["scores"]] == ["HR@4", "NDCG@4", "MRR", "recall@4"]
 
 
+def test_sessions_that_were_trained_on_are_told(caplog):
+    pl.read_csv("train.csv").filter(pl.col("session") < 100).write_csv("half.csv")
+    num = len(counts_of_training()[1])
+    told = "sessions of 4 items or more are equal to ones that items was trained on"
+    for source, flags, expected in (
+        ("train.csv", [], f"train.csv: {num} of 200 {told}"),
+        ("train.csv", ["--user", "user"], f" of 67 {told}"),
+        ("half.csv", [], f" of 100 {told}"),
+    ):
+        flags = ["--order", "time", *flags]
+        assert main(["evaluate", "items", "--sessions", source, *flags]) == 0
+        assert expected in caplog.messages[-1]
+    caplog.clear()
+    assert main(["evaluate", "words", "--sessions", "held.txt"]) == 0
+    assert caplog.messages == []
+
+
 def test_users_of_shuffled_rows_with_other_types(capsys):
     flags = ["--sessions", "test.parquet", "--user", "user", "--order", "time"]
     expected = evaluated(capsys, "items", *flags)

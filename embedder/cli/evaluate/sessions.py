@@ -1,5 +1,6 @@
 """The next item of held-out sessions, ranked by a run and by counting."""
 
+import logging
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +20,7 @@ from embedder.data.tables.reader import open_table
 from embedder.data.vocabulary import Vocabulary
 from embedder.disk.copies import local_copy
 from embedder.errors import InputError
-from embedder.metrics.counting import same_session
+from embedder.metrics.counting import num_repeated, same_session
 from embedder.metrics.next_item_baselines import (
     STAN,
     VSKNN,
@@ -55,6 +56,9 @@ _COUNTS = (1, 5), (6, 20)
 """Occurrences of targets that are reported together; and those above."""
 _COUNTED = "same session", "followed most often", "SR", "AR", "VSKNN", "STAN"
 """Baselines that need the training data, in the order of rows."""
+_LONG = 4  # items of sessions that are hardly equal by chance
+_MAX_REPEATED = 0.05  # share of sessions that may be equal to ones of the training
+_log = logging.getLogger(__name__)
 
 
 class _Corpus(NamedTuple):
@@ -63,6 +67,7 @@ class _Corpus(NamedTuple):
     sequences: Sequences
     num_items: int  # in the file
     num_unknown: int
+    scored: Sequences  # sessions with the items to find
 
 
 def score_sessions(
@@ -107,7 +112,10 @@ def score_sessions(
         )
     groups = _groups(args, run, vectors, counted, cases, num_seen)
     input, output = model or (vectors.matrix, None)
-    scorers, missing = _baselines(run, vectors, counted, decay)
+    counts = _training_counts(run, counted, len(vectors))
+    if isinstance(counts, SessionCounts):
+        _warn_of_trained(read.scored, counts.sessions, run, source)
+    scorers, missing = _baselines(vectors, counts, decay)
     is_several = len(args.topn) > 1
     settings: dict[str, Any] = {
         "topn": args.topn if is_several else args.topn[0],
@@ -249,30 +257,50 @@ def _model(run: Path, by: ScoreBy) -> tuple[np.ndarray, np.ndarray] | None:
     return None
 
 
-def _baselines(
-    run: Path, vectors: Vectors, counted: NextItems | None, decay: float
-) -> tuple[dict[str, Scorer], dict[str, str]]:
-    """Scorers that count, and why others are missing.
+def _training_counts(
+    run: Path, counted: NextItems | None, num_items: int
+) -> SessionCounts | str:
+    """What is counted in the training sessions of a run, or why nothing is.
 
     Args:
       counted: what the run keeps, after updates of all its corpora; None: counts are of
         its corpus.
     """
+    if counted is not None:
+        return counted.mixtures["excluded"].counts.with_items(num_items)
+    try:
+        return SessionCounts.fit(training_sequences(run), num_items)
+    except (InputError, OSError) as error:
+        return str(error).removesuffix(".")
+
+
+def _warn_of_trained(
+    sessions: Sequences, training: Sequences, run: Path, source: str
+) -> None:
+    """Warns of sessions that the run was trained on, as far as they are long."""
+    least = max(2, min(_LONG, int(sessions[1].max())))
+    num, num_long = num_repeated(sessions, training, least)
+    if num > _MAX_REPEATED * num_long:
+        _log.warning(
+            "%s: %d of %d sessions of %d items or more are equal to ones that %s was "
+            "trained on, so the scores are too good: give others, such as later ones.",
+            *(source, num, num_long, least, run),
+        )
+
+
+def _baselines(
+    vectors: Vectors, counts: SessionCounts | str, decay: float
+) -> tuple[dict[str, Scorer], dict[str, str]]:
+    """Scorers that count, and why others are missing."""
     scorers: dict[str, Scorer] = {}
     missing: dict[str, str] = {}
     if vectors.counts is None:
         missing["popularity"] = "RUN has no counts"
     else:
         scorers["popularity"] = by_popularity(vectors.counts)
+    if isinstance(counts, str):
+        return scorers, missing | dict.fromkeys(_COUNTED, counts)
     num = len(vectors)
-    if counted is not None:
-        counts = counted.mixtures["excluded"].counts.with_items(num)
-    else:
-        try:
-            counts = SessionCounts.fit(training_sequences(run), num)
-        except (InputError, OSError) as error:
-            reason = str(error).removesuffix(".")
-            return scorers, missing | dict.fromkeys(_COUNTED, reason)
     sessions = Sessions.fit(counts.sessions, num)
     of_counts: tuple[Scorer, ...] = (
         *(same_session(counts.sessions, num, decay), PairRules(counts.followers)),
@@ -307,7 +335,8 @@ def _of_sessions(source: str, columns: Columns, keys: list[str]) -> _Corpus:
     ids = np.concatenate([np.empty(0, np.int32), *(shard[0] for shard in shards)])
     lengths = np.concatenate([np.empty(0, np.int64), *(shard[1] for shard in shards)])
     num_unknown = encoded.raw_tokens - encoded.num_tokens
-    return _Corpus((ids, lengths), encoded.raw_tokens, num_unknown)
+    sessions = ids, lengths
+    return _Corpus(sessions, encoded.raw_tokens, num_unknown, sessions)
 
 
 def _of_users(
@@ -374,5 +403,7 @@ def _with_targets(
     is_known = ids >= 0
     known = np.bincount(users[is_known], minlength=len(lengths))
     num_unknown = int(np.count_nonzero(~is_known))
-    read = _Corpus((ids[is_known], known), len(ids), num_unknown)
-    return read, is_target[is_known]
+    of_users, is_target = (ids[is_known], known), is_target[is_known]
+    num_targets = np.bincount(users[is_known][is_target], minlength=len(lengths))
+    scored = of_users[0][is_target], num_targets
+    return _Corpus(of_users, len(ids), num_unknown, scored), is_target
