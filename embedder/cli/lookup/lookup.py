@@ -82,16 +82,19 @@ class Lookup:
 
     def check_known(self, keys: Iterable[str]) -> None:
         """Raises InputKeyError for the first of `keys` that the run does not have."""
-        keys, known = [*keys], {*self.keys}
-        names = {} if self.names is None else self.names.of_key
-        folded = {name.casefold() for name in names.values()} if keys else set()
-        for key in keys:
-            if key not in known and key.casefold() in folded:
-                raise InputKeyError(
-                    f"Token {key!r} is not in the vocabulary, but a name: give --name "
-                    f"{shlex.quote(key)}."
-                )
-        check_known(keys, self.keys, of_examples=self.is_encoder)
+        keys = [*keys]
+        try:
+            check_known(keys, self.keys, of_examples=self.is_encoder)
+        except InputKeyError as error:
+            names = {} if self.names is None else self.names.of_key
+            folded = {name.casefold() for name in names.values()}
+            for key in {*keys} - {*self.keys}:
+                if key.casefold() in folded:
+                    raise InputKeyError(
+                        f"Token {key!r} is not in the vocabulary, but a name: give "
+                        f"--name {shlex.quote(key)}."
+                    ) from error
+            raise
 
     @cached_property
     def names(self) -> Names | None:

@@ -48,8 +48,8 @@ def next_items(args: Next) -> None:
             if args.queries is not None:
                 _write(args, model, lookup, among)
                 return
-            known, _ = known_items(_typed(model, args.items), model.ids)
-            session = known or _typed(model, args.items)
+            typed = _typed(model, args.items)
+            session = known_items(typed, model.ids)[0] or typed
             scores = model.next_items(
                 *(session, args.topn),
                 seen=_SEEN[args.seen],
