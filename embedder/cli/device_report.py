@@ -9,6 +9,7 @@ import jax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from embedder.config import Config, resolve
+from embedder.engine.compilation import prepare_devices
 from embedder.engine.devices import (
     Demand,
     all_layouts,
@@ -32,6 +33,7 @@ def devices_report(config: Config, num_rows: int) -> str:
     Raises:
       InputError: `num_rows` is below 1, or these devices cannot do what `config` says.
     """
+    prepare_devices()
     if num_rows < 1:
         raise InputError(f"`vocabulary` must be an integer >= 1, got {num_rows}.")
     config = resolve(config, math.inf)

@@ -12,7 +12,7 @@ from embedder.base.limits import gib, memory_limit
 from embedder.base.terminal import shown
 from embedder.base.threads import available_cores
 from embedder.disk.cache_files import user_cache_folder
-from embedder.errors import DISTRIBUTION, install_command
+from embedder.errors import DISTRIBUTION, InputError, install_command
 
 _USED = "jax", "jaxlib", "dm-haiku", "optax", "numpy", "numba", "polars", "tensorflow"
 PURPOSES = {
@@ -67,10 +67,13 @@ def _with_version(name: str) -> str:
 def _devices() -> str:
     import jax
 
+    from embedder.engine.compilation import prepare_devices
+
     try:
-        devices = jax.devices()
-    except RuntimeError as error:
+        prepare_devices()
+    except (RuntimeError, InputError) as error:
         return f"none: {' '.join(str(error).split())}"
+    devices = jax.devices()
     kinds = sorted({f"{each.platform} ({each.device_kind})" for each in devices})
     found = f"{len(devices)}: {', '.join(kinds)}"
     if _NVIDIA.exists() and all(each.platform == "cpu" for each in devices):

@@ -145,7 +145,8 @@ class PeersConfig:
     coordinator: str | None = setting(None, text)
     """Address of process 0, as HOST:PORT."""
     num_processes: int | None = setting(None, integer(1))
-    """Number of processes of the run."""
+    """Number of processes of the run. 1 needs no other flag: it trains alone, whatever
+    mpirun or srun left in the environment."""
     process_id: int | None = setting(None, integer(0))
     """Number of this process, from 0."""
     init_timeout: int = setting(60, integer(1))
@@ -158,7 +159,7 @@ class PeersConfig:
         validate(self)
         names = ("coordinator", "num_processes", "process_id")
         known = [name for name in names if getattr(self, name) is not None]
-        if not known:
+        if not known or (known == ["num_processes"] and self.num_processes == 1):
             return
         if missing := [f"`{name}`" for name in names if name not in known]:
             here = ", ".join(f"`{name}` = {getattr(self, name)!r}" for name in known)

@@ -56,6 +56,49 @@ Manifest = list[dict[str, Any]]
 """Facts about each file of a corpus, by which a changed one is recognised."""
 
 
+def changed_data(before: Manifest, now: Manifest, *, with_times: bool = True) -> str:
+    """The first difference of two manifests as a text, "" if they are of the same data.
+
+    A file with the same size and the same digest of its ends is the same at any time.
+
+    Args:
+      with_times: whether the time of a file without a digest counts.
+    """
+    if not all(isinstance(each, dict) for each in [*before, *now]):
+        return "" if before == now else "its record is damaged"
+    names, new_names = ([_shown(each) for each in files] for files in (before, now))
+    if names != new_names:
+        gone = [x for x in names if x not in new_names]
+        added = [x for x in new_names if x not in names]
+        if gone and added:
+            return f"{gone[0]} there, {added[0]} now"
+        if gone or added:
+            return f"{(gone or added)[0]} is {'missing' if gone else 'new'}"
+        return "its files in another order"
+    for name, old, new in zip(names, before, now, strict=True):
+        counted = with_times and "ends_sha256" not in new
+        facts = [
+            fact
+            for fact in old | new
+            if old.get(fact) != new.get(fact) and (counted or fact != "mtime_ns")
+        ]
+        if "bytes" in facts:
+            return f"{name} of {old.get('bytes')} bytes there, {new.get('bytes')} now"
+        if "mtime_ns" in facts:
+            return f"{name} was written at another time"
+        if {"ends_sha256", "sha256"} & {*facts}:
+            return f"other content of {name}"
+        if facts:
+            fact = facts[0]
+            return f"{fact} {old.get(fact)} there, {new.get(fact)} now"
+    return ""
+
+
+def _shown(fact: dict[str, Any]) -> str:
+    """What an entry of a manifest is of."""
+    return fact.get("file") or fact.get("sequences") or "what was found in the data"
+
+
 class RunInputs(NamedTuple):
     """The settings and the data of a run, by which it is told from others."""
 

@@ -20,7 +20,7 @@ from embedder.disk.files import (
     name_file_in_errors,
     short_reason,
 )
-from embedder.disk.run_record import manifest_of, source_of
+from embedder.disk.run_record import changed_data, manifest_of, source_of
 from embedder.disk.urls import is_url, without_secrets
 from embedder.disk.workdir import Workdir
 from embedder.encoders.artefact import EncoderFile, network_options, read_model
@@ -248,8 +248,9 @@ def read_examples(run: Path) -> tuple[Config, Examples]:
     data = open_examples(
         source, options, config.run.workers, needs_labels=options.needs_labels
     )
-    if data.manifest != manifest_of(workdir):
+    if changed := changed_data(manifest_of(workdir), data.manifest):
         raise InputError(
-            f"DATA {source} has changed since RUN {run} was trained: train again."
+            f"DATA {source} has changed since RUN {run} was trained ({changed}): train "
+            "again."
         )
     return config, data.read(workdir.cache if workdir.cache.is_dir() else None)

@@ -22,6 +22,7 @@ from embedder.encoders.memory import output_bytes
 from embedder.encoders.networks.encoder import Encoder
 from embedder.encoders.networks.network import Array, Model, Network, Pass
 from embedder.encoders.train_step import loss_sums
+from embedder.engine.compilation import prepare_devices
 
 _GROUP = 1024  # examples that are computed at once, at most
 _VALUES = {"cpu": 2**20}  # that replicas compute at once: a CPU's cache holds them
@@ -130,6 +131,7 @@ def _groups_of(function: Callable) -> Callable[..., Iterator[Any]]:
     def groups(
         encoder: Encoder, model: Model, features: np.ndarray, num: int | None = None
     ) -> Iterator[Any]:
+        prepare_devices()
         call = compiled[num is None]
         num = len(jax.tree.leaves(model)[0]) if num is None else num
         size, at_once = _group_size(encoder, len(features), num), _num_at_once(encoder)

@@ -47,7 +47,7 @@ from embedder.encoders.train_step import (
     Learning,
     make_encoder_program,
 )
-from embedder.engine.compilation import avoid_slow_scatters
+from embedder.engine.compilation import prepare_devices
 from embedder.engine.devices import Demand, capacity, pick_layout
 from embedder.engine.feed import local_blocks
 from embedder.engine.mesh_layout import MeshLayout
@@ -153,7 +153,7 @@ def plan(inputs: TrainingInputs) -> TrainingPlan:
     Raises:
       InputError: the settings do not fit each other, the examples, or the devices.
     """
-    avoid_slow_scatters()  # before the first use of a device
+    prepare_devices()
     examples, warn = inputs.examples, inputs.warn
     shape, num_classes = examples.features.shape[1:], len(examples.classes)
     _check_channels(inputs.config.encoder, shape, warn)

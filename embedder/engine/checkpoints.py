@@ -30,6 +30,9 @@ from embedder.errors import InputError
 
 _log = logging.getLogger(__name__)
 Tree = TypeVar("Tree")
+_ORBAX = threading.Lock()
+"""Held while Orbax writes or reads: it numbers its operations for the process, and
+runs in other threads would take each other's temporary folders."""
 
 
 class CheckpointError(InputError):
@@ -207,7 +210,7 @@ class Checkpoints:
             args = ocp.args.Composite(
                 state=ocp.args.StandardRestore(), facts=ocp.args.JsonRestore()
             )
-            with _checkpointer() as checkpointer:
+            with _ORBAX, _checkpointer() as checkpointer:
                 content = checkpointer.restore(path, args=args)
             arrays, sealed = dict(content.state), content.facts
             _check_digests(arrays, sealed)
@@ -255,7 +258,7 @@ class Checkpoints:
         )
         try:
             self.folder.mkdir(exist_ok=True)
-            with _checkpointer() as checkpointer:
+            with _ORBAX, _checkpointer() as checkpointer:
                 checkpointer.save(path, args=args, force=True)
             write_digests(path, files_in(path))
         except Exception as error:  # Orbax raises disk errors as ValueError, too

@@ -17,6 +17,7 @@ from embedder.disk.cache_files import (
     user_cache_folder,
     write_cache_file,
 )
+from embedder.errors import InputError
 
 _SLOW_SCATTERS = {"0.10.2", "0.11.0"}  # versions of jaxlib; jax-ml/jax issue 38806
 _FAST_SCATTERS = "--xla_backend_extra_options=-nvptx-allow-ftz-atomics"
@@ -96,6 +97,26 @@ def convolution_options() -> dict[str, str]:
     except jax.errors.JaxRuntimeError:  # no such option
         return {}
     return _CONVOLUTIONS
+
+
+def prepare_devices() -> None:
+    """To be called before the first use of a device.
+
+    Raises:
+      InputError: JAX_PLATFORMS names a platform that is not there.
+    """
+    avoid_slow_scatters()
+    try:
+        jax.devices()
+    except (RuntimeError, AssertionError) as error:  # jax 0.10 has an assert for CUDA
+        named = getattr(jax.config, "jax_platforms", None)
+        if not named:
+            raise
+        why = " ".join(str(error).partition("(set JAX")[0].split()).rstrip(".")
+        raise InputError(
+            f"JAX_PLATFORMS must name platforms that are there, got {named!r}"
+            f"{f' ({why})' if why else ''}: unset it, or JAX_PLATFORMS=cpu."
+        ) from error
 
 
 def avoid_slow_scatters() -> None:

@@ -94,12 +94,11 @@ class Mirror:
             for path in (made.config, made.corpus):
                 fetch(self._store, self._manifest.files[path.name], path)
             different = differences(read_inputs(made), here, with_times=False)
-        if texts := different.refused(restart.force):
+        if what := different.refused(restart.force):
             raise InputError(
-                f"`mirror` {self.shown} has a run with other settings: "
-                f"{', '.join(texts)}. Give the corpus and the settings of that run to "
-                "go on with it, or another --mirror; --overwrite deletes it and starts "
-                "anew."
+                f"`mirror` {self.shown} has a run with {what}. Give the corpus and the "
+                "settings of that run to go on with it, or another --mirror; "
+                "--overwrite deletes it and starts anew."
             )
         self._claim(self._manifest.files)
         if self._restore(restart.step):

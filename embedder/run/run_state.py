@@ -30,6 +30,7 @@ from embedder.disk.run_record import (
     RESOLVED,
     Manifest,
     RunInputs,
+    changed_data,
     check_sound,
     read_inputs,
 )
@@ -109,7 +110,7 @@ class RunState(NamedTuple):
         if self.unsure:
             is_extended = self.kind == "extend"
             different = differences(self.before, now, with_epochs=not is_extended)
-            _refuse(run, self.before, now, different.refused(restart.force))
+            _refuse(run, self.before, now, different, restart.force)
         if self.kind == "finished" and not (
             run.is_started and run.is_finished and read_inputs(run) == self.before
         ):
@@ -140,9 +141,11 @@ def decide(run: Workdir, now: RunInputs, restart: RestartOptions) -> RunState:
         kind = "extend"
         check_sound(run, [x for x in (run.metrics, run.model) if x.exists()])
     different = differences(before, now, with_epochs=kind != "extend")
-    _refuse(run, before, now, different.refused(restart.force))
-    if different.has_other_corpus:
-        _log.warning("%s was started with another corpus.", run.path)
+    _refuse(run, before, now, different, restart.force)
+    if different.data:
+        _log.warning(
+            "%s was started with another corpus: %s.", run.path, different.data
+        )
     if kind == "extend":
         _check_begun(run, config)
     options = options_of(config)
@@ -155,7 +158,7 @@ def decide(run: Workdir, now: RunInputs, restart: RestartOptions) -> RunState:
     try:
         with_options(config, **chosen)
     except InputError:
-        _refuse(run, before, now, different.unsure)
+        _refuse(run, before, now, different._replace(certain=different.unsure), True)
         raise
     return RunState(kind, before, different.unsure, chosen)
 
@@ -165,12 +168,16 @@ class Differences(NamedTuple):
 
     certain: list[str]
     unsure: list[str]  # of settings that planning may resolve to the same
-    has_other_corpus: bool
+    data: str  # how the corpus differs; "": it is the same
 
-    def refused(self, force: bool) -> list[str]:
-        """Those for which a run is refused; `force` accepts another corpus."""
-        is_refused = self.has_other_corpus and not force
-        return self.certain + ["another corpus"] * is_refused
+    def refused(self, force: bool) -> str:
+        """Those for which a run is refused, "" if it is not; `force` accepts another
+        corpus."""
+        settings = ", ".join(self.certain)
+        other = f"other settings: {settings}" if settings else ""
+        if not self.data or force:
+            return other
+        return f"another corpus ({self.data})" + f" and {other}" * bool(other)
 
 
 def differences(
@@ -189,7 +196,8 @@ def differences(
       now: if it is not planned, its given settings count as resolved, but those of
         `RESOLVED` may still become what they were.
       with_epochs: whether the number of epochs counts.
-      with_times: whether the times of files count; other machines have others.
+      with_times: whether the times of files without a digest count; other machines
+        have others.
     """
     old_files, new_files = before.manifest, now.manifest
     if not any("columns" in each for each in old_files if isinstance(each, dict)):
@@ -217,15 +225,10 @@ def differences(
         unsure = {
             n for n in unsure if n not in new_given or new_given[n] == defaults[n]
         }
-    if not with_times:
-        old_files, new_files = (
-            [{**x, "mtime_ns": None} if isinstance(x, dict) else x for x in files]
-            for files in (old_files, new_files)
-        )
     return Differences(
         texts(different - unsure) + _different_starts(before.base, now.base),
         texts(unsure),
-        old_files != new_files,
+        changed_data(old_files, new_files, with_times=with_times),
     )
 
 
@@ -253,19 +256,21 @@ def _different_starts(
 
 
 def _refuse(
-    run: Workdir, before: RunInputs, now: RunInputs, different: list[str]
+    run: Workdir, before: RunInputs, now: RunInputs, different: Differences, force: bool
 ) -> None:
     """Refuses to go on if anything is different."""
-    if not different:
+    what = different.refused(force)
+    if not what:
         return
     epochs, wanted, about = before.given.run.epochs, now.given.run.epochs, ""
     if run.is_finished and wanted < epochs:
         about = f"It was trained for {epochs} epochs: give more to train on. "
     if wanted > epochs and not run.is_finished:
         about = f"First end it (--workdir {run.path} alone), then give more epochs. "
+    forced = "" if different.certain else "--force if its content is the same, "
     raise InputError(
-        f"{run.path} holds a run with other settings: {', '.join(different)}. {about}"
-        "Give another --workdir, or --overwrite to start anew."
+        f"{run.path} holds a run with {what}. {about}Give another --workdir, {forced}"
+        "or --overwrite to start anew."
     )
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from embedder.config import Config, different_options, options_of
+from embedder.disk.run_record import changed_data
 from embedder.disk.workdir import Workdir
 from embedder.engine.task import Task
 from embedder.errors import InputError, InputExistsError
@@ -130,4 +131,5 @@ def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     texts += ["another space"] * (before["space"] != now["space"])
     other_start = before.get("start") != now.get("start")
     texts += ["`init_from` or `freeze` of other files"] * other_start
-    return texts + ["another corpus"] * (before["corpus"] != now["corpus"])
+    data = changed_data(before["corpus"], now["corpus"])
+    return texts + ([f"another corpus ({data})"] if data else [])

@@ -31,7 +31,7 @@ from embedder.disk import workdir as folder
 from embedder.disk.copies import local_copy
 from embedder.disk.run_record import without_file_secrets
 from embedder.disk.workdir import Workdir
-from embedder.engine.compilation import avoid_slow_scatters
+from embedder.engine.compilation import prepare_devices
 from embedder.engine.epochs import Checkpoint
 from embedder.engine.state import TrainState
 from embedder.engine.task import PretrainedRun
@@ -117,6 +117,7 @@ class TokensTask:
         self, config: Config, cache: Path | None, models: Sequence[Config] = ()
     ) -> TokensTrainer:
         """See `Task.plan`."""
+        prepare_devices()
         if config.run.loader == "tfdata":
             check_tensorflow()
         if _uses_tensorflow(config):  # takes seconds: it loads while we encode
@@ -222,7 +223,6 @@ def _uses_tensorflow(config: Config) -> bool:
     """Whether the run is likely to load batches by tf.data."""
     if config.run.loader != "auto":
         return config.run.loader == "tfdata"
-    avoid_slow_scatters()  # before the first use of a device
     has_many_devices = jax.default_backend() != "cpu" or jax.device_count() > 1
     return has_many_devices and has_tensorflow()
 

@@ -21,7 +21,7 @@ from embedder.data.encoded import TokenSource
 from embedder.data.huffman import Tree, path_lengths
 from embedder.data.split import num_held_out
 from embedder.data.vocabulary import expected_tokens
-from embedder.engine.compilation import avoid_slow_scatters
+from embedder.engine.compilation import prepare_devices
 from embedder.engine.compiled_step import PlacedState
 from embedder.engine.devices import devices_line, pick_layout
 from embedder.engine.epochs import Metrics
@@ -68,7 +68,7 @@ class TokensTrainer:
     )
 
     def __init__(self, plan: TrainingPlan):
-        avoid_slow_scatters()  # before the first use of a device
+        prepare_devices()
         config, encoded, models = plan.config, plan.encoded, plan.models
         options = config.tables
         self.plan = plan

@@ -30,6 +30,36 @@ def compiled_programs(
     return {path.name for path in cache.rglob("jit_updates*")}
 
 
+PLATFORM = """
+import numpy as np
+from embedder import EmbeddingTrainer, FeatureEncoder
+from embedder.cli.main import main
+open("t.txt", "w").write("a b c\\n" * 50)
+np.savez("x.npz", X=np.eye(8), y=np.arange(8) % 2)
+for line in ("train t.txt --min-count 1 --workdir r --loader memory",
+             "train x.npz --model encoder --workdir e", "devices"):
+    assert main(line.split()) == 2
+for fit in (lambda: EmbeddingTrainer(min_count=1).fit([["a", "b"]] * 9),
+            lambda: FeatureEncoder().fit(np.eye(8), np.arange(8) % 2)):
+    try:
+        fit()
+    except ValueError as error:
+        assert "must name platforms that are there, got 'nonsense'" in str(error)
+    else:
+        raise AssertionError
+assert main(["doctor"]) == 0
+"""
+
+
+def test_a_platform_that_is_not_there_is_one_line(tmp_path):
+    environment = {**os.environ, "JAX_PLATFORMS": "nonsense"}
+    done = run_python("-c", PLATFORM, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "devices: none: JAX_PLATFORMS must" in done.stdout
+    said = [x for x in done.stderr.splitlines() if x.startswith("embedder: ")]
+    assert len(said) == 3 and all(": JAX_PLATFORMS must name" in x for x in said)
+
+
 @pytest.mark.slow
 def test_programs_are_in_the_folder_that_jax_is_given(tmp_path):
     """Of ours nothing is there then, as where it is off or cannot be made."""

@@ -109,9 +109,10 @@ def test_a_corpus_that_changed_is_refused_unless_forced(unfinished, expected, ca
     line = capsys.readouterr().err.splitlines()[-1]
     assert line.startswith("embedder: The run was started with other words: ")
     assert not Path("run/model.npz").exists()
-    Path("text.txt").write_text(TEXT)
+    Path("text.txt").write_text(TEXT + "\n")
     assert train() == 2
-    assert "other settings: another corpus." in error_line(capsys)
+    sizes = f"text.txt of {len(TEXT)} bytes there, {len(TEXT) + 1} now"
+    assert f"another corpus ({sizes}). Give" in error_line(capsys)
     assert train("--force") == 0
     assert "run was started with another corpus" in capsys.readouterr().err
     assert results() == expected

@@ -382,3 +382,7 @@ def test_one_process_joins_nobody(monkeypatch):
     monkeypatch.setenv("SLURM_NTASKS", "4")  # in the script of a job, not in a step
     monkeypatch.setenv("SLURM_PROCID", "0")
     join(PeersConfig())
+    monkeypatch.setenv("SLURM_STEP_NODELIST", "localhost")
+    join(PeersConfig(num_processes=1))
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "1")  # an interactive step of the job
+    join(PeersConfig())

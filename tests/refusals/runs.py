@@ -98,8 +98,8 @@ train text.txt SAME run --window 3 --seed 9
     run holds a run with other settings: `seed` 1 there, 9 now, `window` 5 there, 3 now.
     Give another --workdir, or --overwrite to start anew.
 train more.txt SAME run
-    run holds a run with other settings: another corpus. Give another --workdir, or
-    --overwrite to start anew.
+    run holds a run with another corpus (text.txt there, more.txt now). Give another
+    --workdir, --force if its content is the same, or --overwrite to start anew.
 [B43]
 train text.txt SAME run --epochs 0
     run holds a run with other settings: `epochs` 1 there, 0 now. It was trained for 1

@@ -3,6 +3,7 @@
 import resource
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -40,6 +41,22 @@ def test_the_newest_stay(checkpoints):
     save(checkpoints, 9, 10, 100)
     assert checkpoints.steps() == [100, 10]
     assert checkpoints.newest().step == 100
+
+
+def test_runs_in_threads_of_one_process_take_turns(tmp_path):
+    def write_and_read(run: int) -> list[float]:
+        checkpoints = Checkpoints(tmp_path / f"run{run}", keep=5)
+        save(checkpoints, *range(5 * run, 5 * run + 5))
+        return [
+            checkpoints.read(step).arrays["a"].sum() for step in checkpoints.steps()
+        ]
+
+    with ThreadPoolExecutor(4) as pool:
+        sums = [*pool.map(write_and_read, range(4))]
+    expected = [
+        [arrays(5 * run + i)["a"].sum() for i in range(5)][::-1] for run in range(4)
+    ]
+    assert sums == expected
 
 
 @pytest.mark.row("F15")

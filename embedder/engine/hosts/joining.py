@@ -39,6 +39,7 @@ class _Member(NamedTuple):
     num_processes: int
     process_id: int
     local_devices: list[int] | None
+    launched_by: str = ""  # the variable of a launcher that says so, with its value
 
 
 class _Joined(NamedTuple):
@@ -74,12 +75,17 @@ def join(peers: PeersConfig) -> None:
         f"address right, are all {member.num_processes} of them up, and has each an id "
         "of its own?"
     )
+    if member.launched_by:
+        message += (
+            f" {member.launched_by} in the environment says so: --num-processes 1 "
+            "trains alone."
+        )
     ending = _Ending(message, 2)
     _watch_aborts(ending)
     with _limit(peers.init_timeout, ending):
         try:
             jax.distributed.initialize(
-                *member,
+                *member[:4],
                 cluster_detection_method="deactivate",
                 initialization_timeout=peers.init_timeout,
                 heartbeat_timeout_seconds=peers.lost_after,
@@ -126,7 +132,10 @@ def _member(peers: PeersConfig) -> _Member | None:
     match peers.coordinator, peers.num_processes, peers.process_id:
         case str(coordinator), int(num_processes), int(process_id):
             return _Member(coordinator, num_processes, process_id, local_devices=None)
-    if not _is_launched():
+        case None, 1, None:
+            return None
+    launched_by = _launched_by()
+    if not launched_by:
         return None
     try:
         address, num, number, local = ClusterEnv.auto_detect_unset_distributed_params(
@@ -135,7 +144,9 @@ def _member(peers: PeersConfig) -> _Member | None:
         if address is None or num is None or number is None:
             raise ValueError("they are incomplete")
         devices = None if local is None else list(local)
-        return _Member(address, num, number, devices)
+        num = _number(launched_by)  # of this step, where JAX may take that of the job
+        shown = f"{launched_by}={num}"
+        return _Member(address, num, number, devices, shown)
     except (RuntimeError, KeyError, ValueError) as error:
         raise InputError(
             f"The variables of the launcher name no coordinator ({error}): give "
@@ -143,8 +154,9 @@ def _member(peers: PeersConfig) -> _Member | None:
         ) from error
 
 
-def _is_launched() -> bool:
-    """Whether mpirun or srun has started several processes.
+def _launched_by() -> str:
+    """The variable by which mpirun or srun says that it has started several processes;
+    "": neither has.
 
     Raises:
       InputError: it has, and does not name the host of the first.
@@ -156,9 +168,14 @@ def _is_launched() -> bool:
                 "HOST:PORT, --num-processes $OMPI_COMM_WORLD_SIZE and --process-id "
                 "$OMPI_COMM_WORLD_RANK."
             )
-        return True
-    # Without a list of nodes this is the batch script itself, not started by srun.
-    return _number("SLURM_NTASKS") > 1 and "SLURM_STEP_NODELIST" in os.environ
+        return "OMPI_COMM_WORLD_SIZE"
+    # Without a list of nodes this is the batch script itself, not started by srun. An
+    # interactive step of one task has the number of tasks of its job, too.
+    tasks = "SLURM_NTASKS"
+    if "SLURM_STEP_NUM_TASKS" in os.environ:
+        tasks = "SLURM_STEP_NUM_TASKS"
+    is_step = "SLURM_STEP_NODELIST" in os.environ
+    return tasks if _number(tasks) > 1 and is_step else ""
 
 
 def _number(variable: str) -> int:
