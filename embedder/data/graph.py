@@ -8,7 +8,6 @@ Walks are made when they are read, by the threads of a loader, and are not kept.
 import dataclasses
 import functools
 import hashlib
-import importlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from embedder.base.compiler import numba_fault
 from embedder.config import Config, with_options
 from embedder.config.token_options import Repeats, TokensOptions, of_no_graph
 from embedder.data import shards
@@ -193,13 +193,9 @@ def repeats_of(encoded: TokenSource) -> Repeats:
 
 
 def check_numba() -> None:
-    """Raises InputError if Numba, which compiles the walks, cannot be imported."""
-    try:
-        importlib.import_module("numba")
-    except ImportError as error:
-        raise InputError(
-            "`walks` needs Numba, which cannot be imported: pip install numba."
-        ) from error
+    """Raises InputError if Numba, which compiles the walks, cannot be used."""
+    if fault := numba_fault():
+        raise InputError(f"`walks` needs Numba, which {fault}.")
 
 
 def given_edges(

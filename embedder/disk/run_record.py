@@ -60,6 +60,7 @@ def changed_data(before: Manifest, now: Manifest, *, with_times: bool = True) ->
     """The first difference of two manifests as a text, "" if they are of the same data.
 
     A file with the same size and the same digest of its ends is the same at any time.
+    Columns do not count: they are settings, or found in the content.
 
     Args:
       with_times: whether the time of a file without a digest counts.
@@ -76,12 +77,10 @@ def changed_data(before: Manifest, now: Manifest, *, with_times: bool = True) ->
             return f"{(gone or added)[0]} is {'missing' if gone else 'new'}"
         return "its files in another order"
     for name, old, new in zip(names, before, now, strict=True):
-        counted = with_times and "ends_sha256" not in new
-        facts = [
-            fact
-            for fact in old | new
-            if old.get(fact) != new.get(fact) and (counted or fact != "mtime_ns")
-        ]
+        has_time = with_times and "ends_sha256" not in new
+        ignored = {"columns"} if has_time else {"columns", "mtime_ns"}
+        facts = [x for x in {**old, **new} if old.get(x) != new.get(x)]
+        facts = [x for x in facts if x not in ignored]
         if "bytes" in facts:
             return f"{name} of {old.get('bytes')} bytes there, {new.get('bytes')} now"
         if "mtime_ns" in facts:

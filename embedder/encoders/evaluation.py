@@ -3,6 +3,7 @@
 Examples of classes that it was not trained on have only embeddings, not predictions.
 """
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +30,8 @@ from embedder.metrics.uncertainty import (
     score_intervals,
 )
 from embedder.vectors.export import read_vectors
+
+_WHOLE = re.compile(r"-?\d+\.0")
 
 
 class Evaluation(NamedTuple):
@@ -77,6 +80,8 @@ def evaluate_run(run: Path, examples: str | None, seed: int = 0) -> Evaluated:
     where = f"examples of {Path(without_secrets(examples)).name}"
     predictor, predictions = predictor_of(model), None
     known = {str(name): i for i, name in enumerate(model.classes)}
+    if all(_WHOLE.fullmatch(name) for name in known):  # of labels that were floats
+        known |= {name.removesuffix(".0"): i for name, i in known.items()}
     untrained = tuple(name for name in labelled.classes if name not in known)
     if not untrained:
         labels = np.array([known[name] for name in labelled.classes])[labelled.labels]

@@ -178,6 +178,11 @@ def plan(inputs: TrainingInputs) -> TrainingPlan:
             f"`validation_fraction` {options.validation_fraction} of {num} examples "
             "leaves none to train on."
         )
+    if options.validation_fraction > 0 and not len(validation):
+        raise InputError(
+            f"`validation_fraction` {options.validation_fraction} holds out none of "
+            f"{num} examples: give a larger one, or 0."
+        )
     counts = np.bincount(examples.labels[train], minlength=num_classes)
     learning.objective.check_labels(counts)
     _check_split(config, examples, validation, counts, warn)

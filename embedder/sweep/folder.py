@@ -96,16 +96,24 @@ def facts_of(
     return json.loads(json.dumps(facts))
 
 
-def check_same(folder: SweepFolder, facts: dict[str, Any]) -> None:
+def check_same(folder: SweepFolder, facts: dict[str, Any]) -> list[int]:
     """Refuses a sweep in a folder where another one is begun.
+
+    Returns:
+      The numbers of trials of the search that `facts` continues with more; rising.
 
     Raises:
       InputError: names what differs.
     """
     if not folder.is_begun:
-        return
+        return []
     try:
         before = json.loads(folder.facts.read_text(encoding="utf-8"))
+        ends = [int(each) for each in before["search"].pop("before", [])]
+        there, now = (each["search"].get("trials") for each in (before, facts))
+        if there is not None and now is not None and there < now:
+            ends.append(before["search"].pop("trials"))
+            before["search"]["trials"] = now
         different = _differences(before, facts)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise InputError(
@@ -117,6 +125,7 @@ def check_same(folder: SweepFolder, facts: dict[str, Any]) -> None:
             f"{folder.path} holds another sweep ({', '.join(different)}): give another "
             "--workdir, or --overwrite to start anew."
         )
+    return ends
 
 
 def _differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:

@@ -134,12 +134,6 @@ def _validation(training: EncoderTrainer) -> Callable[[Config, TrainState], Any]
     """The loss and the accuracy of a model on the validation examples."""
     examples, encoder = training.examples, training.program.encoder
     ids = training.validation
-    if not len(ids):
-        raise InputError(
-            f"`validation_fraction` {training.config.encoder.validation_fraction} of "
-            f"{len(examples.labels)} examples leaves none to score on: give a larger "
-            "one."
-        )
     data = examples.features, examples.labels, ids
     return lambda config, state: evaluate(encoder, model_of(state), *data)
 
@@ -203,7 +197,7 @@ def preview(
       OSError, InputError: bad input.
     """
     config, score, epochs = checked(config, space, options)
-    first = next(brackets(space, config, options.trials, 1, list))
+    first = next(brackets(space, config, [options.trials], 1, list))
     num = len(first) if is_grid(space) else options.trials
     with tempfile.TemporaryDirectory() as temporary:
         task = open_task(config, source, cache=cache)

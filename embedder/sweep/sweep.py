@@ -115,17 +115,18 @@ def sweep(
     task = open_task(config, source, cache=cache)
     facts = facts_of(config, space, score, options, task)
     with locked(Workdir(workdir), force_lock):
-        if not overwrite:
-            check_same(folder, facts)
+        before = [] if overwrite else check_same(folder, facts)
+        if before:
+            facts["search"]["before"] = before
         remove_parts(Workdir(workdir))
         running = _Sweep(
             *(config, space, task, folder, options, score, cache or folder.cache),
-            *(on_status, stop or Stop()),
+            *(on_status, stop or Stop(), [*before, options.trials]),
         )
         running.check()
         if overwrite:
             folder.clear()
-        if not folder.is_begun:
+        if before or not folder.is_begun:
             write_text(folder.facts, json.dumps(facts, indent=2) + "\n")
         running.run(epochs)
         return running.finish()
@@ -175,6 +176,7 @@ class _Sweep:
     cache: Path
     on_status: Callable[[Status], None]
     stop: Stop
+    num_trials: list[int]  # see `brackets`
     results: list[Result] = field(default_factory=list)
 
     @property
@@ -185,7 +187,7 @@ class _Sweep:
     def run(self, rungs: Sequence[int]) -> None:
         """Runs what is not done yet."""
         self.results = read_results(self.folder.results)
-        about = self.space, self.config, self.options.trials, self._at_once
+        about = self.space, self.config, self.num_trials, self._at_once
         for trials in brackets(*about, lambda: self.results):
             self._run_bracket(trials, rungs)
 

@@ -4,7 +4,6 @@ Arrays of tables are sharded and padded as `embedder.engine.compiled_step` has i
 """
 
 import functools
-import importlib
 import pkgutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ import haiku as hk
 import jax
 import numpy as np
 
+from embedder.base.compiler import numba_fault
 from embedder.config import Config, replicas_of, with_options
 from embedder.config.token_options import TokensOptions
 from embedder.data.blocks import PADDING, Blocks
@@ -69,13 +69,11 @@ def pick_backend(
     """The compiler of the updates of a run over `num_words` in all its epochs.
 
     Raises:
-      InputError: `backend` is numba, which is not installed or has no such kernel.
+      InputError: `backend` is numba, which is not there or has no such kernel.
     """
     options = config.tables
-    if options.backend == "numba" and not _has_numba():
-        raise InputError(
-            "`backend` is 'numba', which cannot be imported: pip install numba."
-        )
+    if options.backend == "numba" and (fault := numba_fault()):
+        raise InputError(f"`backend` is 'numba', which {fault}.")
     lacks = ""  # the setting that no kernel has
     if _architecture(options).kernel is None:
         lacks = f"`architecture` {options.architecture!r}"
@@ -90,18 +88,9 @@ def pick_backend(
     if options.subwords:
         num_words *= _SUBWORDS
     is_long = num_words >= _LONG_RUN and options.update == "rows" and not lacks
-    if is_long and loader.is_one_cpu(layout) and _has_numba():
+    if is_long and loader.is_one_cpu(layout) and not numba_fault():
         return "numba"
     return "xla"
-
-
-def _has_numba() -> bool:
-    """Whether Numba can be imported, with this version of NumPy."""
-    try:
-        importlib.import_module("numba")
-    except ImportError:
-        return False
-    return True
 
 
 def _architecture(options: TokensOptions) -> Architecture:

@@ -150,9 +150,10 @@ def test_npz_label_is_the_one_that_is_named(tmp_path, others):
         (np.array([1, 0, 0, 1], bool), ["False", "True"], [1, 0, 0, 1]),
         (np.array(["b", "ä", "b", "10"]), ["10", "b", "ä"], [1, 2, 1, 0]),
         (np.array([[3], [2], [3], [2]], ">i4"), ["2", "3"], [1, 0, 1, 0]),
-        (np.zeros(4), ["0.0"], [0, 0, 0, 0]),
+        (np.array([10.0, -2, 10, 0]), ["-2", "0", "10"], [2, 0, 2, 1]),
+        (np.zeros(4), ["0"], [0, 0, 0, 0]),
     ],
-    ids=["integers", "floats", "booleans", "text", "column", "one_class"],
+    ids=["integers", "floats", "booleans", "text", "column", "whole", "one_class"],
 )
 def test_labels_become_indices_of_the_classes(tmp_path, labels, classes, places):
     found = read(write_npz(tmp_path / "a.npz", X=ROWS, y=labels))
@@ -464,6 +465,24 @@ def test_an_encoder_finds_its_columns_by_their_names(of_table, name, caplog, cap
     run, data = str(of_table / "run"), str(of_table / f"{name}.parquet")
     assert main(["evaluate", run, "--examples", data, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
+
+
+def test_classes_of_whole_floats_are_those_of_integers(of_table, monkeypatch, capsys):
+    """Also where an encoder was trained on floats as such."""
+    monkeypatch.chdir(of_table)
+    numbers = pl.read_parquet("fit.parquet").with_columns(label=np.arange(60) % 3)
+    numbers.write_parquet("integers.parquet")
+    floats = numbers.with_columns(pl.col("label").cast(pl.Float64))
+    floats.write_parquet("floats.parquet")
+    assert train(of_table, "floats.parquet", "run-floats", "--epochs", "50") == 0
+    table = floats.drop("label").to_numpy(), floats["label"].to_numpy()
+    FeatureEncoder(epochs=50).fit(*table).save("floats.npz")
+    for encoder in ("run-floats", "floats.npz"):
+        for data in ("integers", "floats"):
+            capsys.readouterr()
+            examples = ["--examples", f"{data}.parquet", "--json"]
+            assert main(["evaluate", encoder, *examples]) == 0
+            assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
 
 
 def test_an_encoder_reads_its_columns_from_text(of_table):

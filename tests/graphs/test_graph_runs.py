@@ -21,6 +21,7 @@ from embedder.data.graphs.edges import find_columns
 from embedder.disk.digests import DIGESTS_FILE, files_in, write_digests
 from embedder.errors import InputError
 from embedder.tokens.task import TokensTask
+from tests.commands import error_line
 from tests.graphs.graph_cases import KARATE, edges
 
 GRAPH = ("karate.tsv", "--walks", "4", "--walk-length", "20", "--vector-size", "5")
@@ -145,6 +146,16 @@ def test_without_numba_a_graph_is_refused(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "numba", None)
     with pytest.raises(InputError, match="`walks` needs Numba.*pip install numba"):
         TokensTask("karate.tsv", None, options())
+
+
+def test_numba_that_is_turned_off_is_named(monkeypatch, capsys):
+    monkeypatch.setattr("numba.config.DISABLE_JIT", 1)
+    fault = "which is turned off by NUMBA_DISABLE_JIT: unset it."
+    Path("text.txt").write_text("a b\n" * 9)
+    assert main("train text.txt --min-count 1 --backend numba".split()) == 2
+    assert error_line(capsys) == f"embedder: `backend` is 'numba', {fault}"
+    assert main(["train", *GRAPH]) == 2
+    assert error_line(capsys) == f"embedder: `walks` needs Numba, {fault}"
 
 
 SETTINGS = {"vector_size": 6, "epochs": 2, "alpha": 0.01, "seed": 3}

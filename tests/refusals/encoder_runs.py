@@ -72,6 +72,8 @@ NEW --layers x
     `--layers` must be numbers, got 'x'.
 NEW --validation-fraction 0.999
     `validation_fraction` 0.999 of 150 examples leaves none to train on.
+NEW --validation-fraction 0.001
+    `validation_fraction` 0.001 holds out none of 150 examples: give a larger one, or 0.
 NEW --optimizer adm
     `optimizer` must be one of optax, got 'adm', did you mean 'adam'?
 NEW --optimizer-args momentm=1

@@ -129,8 +129,7 @@ SWEEP --dry-run --score next-item --hs --negative 0
     The score next-item needs output rows of items, which `hs` alone has not: give a
     `negative` above 0.
 sweep rates.toml examples.npz --dry-run --model encoder --validation-fraction 0.001
-    `validation_fraction` 0.001 of 150 examples leaves none to score on: give a larger
-    one.
+    `validation_fraction` 0.001 holds out none of 150 examples: give a larger one, or 0.
 sweep walks.toml text.txt
     SPACE walks.toml: `walks` of all trials must be above 0 and --walks be given, or
     none: the data are opened once, got 2 with --walks 0.

@@ -211,6 +211,28 @@ def test_a_search_proposes_trials_within_the_ranges(known):
     assert pl.read_csv(known / "search/trials.csv")["hr@10"].is_between(0, 1).all()
 
 
+def test_a_search_ends_where_all_settings_are_tried(caplog):
+    space = "window = { low = 4, high = 6 }; negative = { low = 5, high = 6 }"
+    found = swept(space, f"{NUMBA} --trials 11 --side-by-side 3")
+    tried = sorted(tuple(found[n].settings.values()) for n in range(1, 6))
+    assert tried == [(4, 5), (4, 6), (5, 6), (6, 5), (6, 6)]  # (5, 5) is given
+    assert len(found) == 6
+    assert "All settings of SPACE are tried: 6 trials, not 11." in caplog.text
+
+
+def test_a_search_goes_on_with_more_trials(capsys):
+    flags = f"{NUMBA} --side-by-side 4 --halving 2"
+    space = "alpha = { low = 0.01, high = 0.1 }"
+    assert start(space, f"{flags} --trials 6") == 0
+    first = lines(Path("sweep"))
+    assert start(space, f"{flags} --trials 9") == 0
+    assert lines(Path("sweep"))[: len(first)] == first
+    assert {each.trial for each in lines(Path("sweep"))} == {*range(9)}
+    capsys.readouterr()
+    assert start(space, f"{flags} --trials 7") == 2
+    assert "`trials` 9 there, 7 now" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_a_search_learns_from_results():
     space = "alpha = { low = 1e-6, high = 1.0, scale = 'log' }"

@@ -182,7 +182,8 @@ def make_examples(
 
     Args:
       features: [n, ...].
-      labels: [n] or [n, 1], numbers or text; None: all are `UNLABELLED`.
+      labels: [n] or [n, 1], numbers or text; None: all are `UNLABELLED`. Floats of
+        which each is whole are integers: 2.0 is the class 2.
       where: names the arrays in messages.
       keys: None: the numbers of the rows.
 
@@ -206,6 +207,9 @@ def make_examples(
     features = _numbers(features, where)
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InputError(f"{where}: labels must be finite.")
+    if labels.dtype.kind == "f" and (labels % 1 == 0).all():  # as programs make them
+        whole = labels.astype(np.int64)
+        labels = whole if (whole == labels).all() else labels
     if labels.dtype.kind == "O":
         labels = labels.astype(str)
     if labels.dtype.kind == "U":
