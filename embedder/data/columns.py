@@ -190,9 +190,11 @@ def _is_time(dtype: pl.DataType) -> bool:
 
 
 def _is_key(dtype: pl.DataType) -> bool:
-    """Floats are, too: programs turn integers into them where values are missing."""
+    """Floats and decimals are, too: programs turn integers into them, as where values
+    are missing."""
     is_text = isinstance(dtype, pl.String | pl.Categorical | pl.Enum)
-    return dtype.is_integer() or dtype.is_float() or is_text or _is_time(dtype)
+    is_number = dtype.is_integer() or dtype.is_float() or isinstance(dtype, pl.Decimal)
+    return is_number or is_text or _is_time(dtype)
 
 
 def _is_item(dtype: pl.DataType) -> bool:

@@ -1,5 +1,6 @@
 """Files of labels of nodes."""
 
+import re
 from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +18,7 @@ _USUAL = {
     "node": ("node", "id", "key", "name", "vertex", "item", "word", "token"),
     "label": ("label", "labels", "class", "category", "community", "group", "club"),
 }
+_FLOAT = re.compile(r"-?\d+\.0+")
 
 
 class Labels(NamedTuple):
@@ -46,7 +48,11 @@ def read_labels(path: Path, keys: list[str]) -> Labels:
     found: dict[str, set[int]] = {}
     unknown: set[str] = set()
     use_threads()
-    for node, labels in _rows(path, ids):
+    rows = [*_rows(path, ids)]
+    are_floats = all(_FLOAT.fullmatch(node) and node not in ids for node, _ in rows)
+    for node, labels in rows:
+        if are_floats:  # integers that a program made floats
+            node = node.partition(".")[0]
         if node not in ids:
             unknown.add(node)
             continue
@@ -63,8 +69,8 @@ def read_labels(path: Path, keys: list[str]) -> Labels:
     has_label = np.zeros((len(keys), len(names)), bool)
     for column, name in enumerate(names):
         has_label[[*found[name]], column] = True
-    rows = np.flatnonzero(has_label.any(axis=1))
-    return Labels(rows, has_label[rows], names, len(unknown))
+    labelled = np.flatnonzero(has_label.any(axis=1))
+    return Labels(labelled, has_label[labelled], names, len(unknown))
 
 
 def _rows(path: Path, nodes: Container[str]) -> Iterator[tuple[str, list[str]]]:

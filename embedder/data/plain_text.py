@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
+from embedder.data.tables.text_form import marked_encoding
 from embedder.disk.files import is_gzip_name, open_unpacked
 from embedder.errors import InputEndError, InputError
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES
@@ -86,6 +87,11 @@ class _Strict:
         self._rest_offset = 0
 
     def decode(self, data: bytes, offset: int) -> str:
+        if not offset and (encoding := marked_encoding(data)) != "utf-8":
+            raise InputError(
+                f"{self._path} is {encoding.upper()} text: write it as UTF-8, as by "
+                f"iconv -f {encoding.upper()} -t UTF-8."
+            )
         data, offset = self._rest + data, offset - len(self._rest)
         if (nul := data.find(b"\0")) >= 0:
             raise InputError(

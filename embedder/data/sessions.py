@@ -203,7 +203,7 @@ class _Rows:
         items = pl.DataFrame(
             {"item": lists.filter(pl.Series(lengths > 0)).explode(), "session": numbers}
         )
-        if self._item.is_float():
+        if self._item.is_float() or isinstance(self._item, pl.Decimal):
             items = items.with_columns(key_text("item", self._item))
             name = self._columns.items
             check_integers(items["item"], "items", name, self._source)
@@ -216,7 +216,7 @@ class _Rows:
         """Session and item as text, and the order, without rows that lack one."""
         for kind in ("item", "session"):
             name = getattr(self._columns, kind)
-            if self._table.has_floats(name):
+            if self._table.has_fractions(name):
                 check_integers(batch[kind], kind, name, self._source)
         if self._has_order:
             self._check_order(batch)

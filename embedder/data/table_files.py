@@ -158,14 +158,23 @@ def edge_files(source: str | os.PathLike[str]) -> list[Path]:
     return edge_lists
 
 
-def _files_of(folder: Path) -> list[Path]:
-    """The files of a folder, which must be of no format that keeps deleted rows."""
+def check_no_lake(folder: Path, what: str = "Corpus") -> None:
+    """Refuses a folder of a format that keeps deleted rows.
+
+    Args:
+      what: what messages call it.
+    """
     for sign, name in _LAKES.items():
         if any(folder.glob(sign)):
             raise InputError(
-                f"Corpus {folder} is a table of {name}, whose files also have deleted "
+                f"{what} {folder} is a table of {name}, whose files also have deleted "
                 "rows: write the snapshot that you want to Parquet, and give that."
             )
+
+
+def _files_of(folder: Path) -> list[Path]:
+    """The files of a folder, which must be of no format that keeps deleted rows."""
+    check_no_lake(folder)
     return sorted(outside_runs(path for path in _walk(folder) if path.is_file()))
 
 

@@ -273,6 +273,14 @@ def test_a_node_that_is_called_id_has_its_labels():
     assert read_labels(Path("labels.tsv"), ["c", "a", "b"]).rows.tolist() == [1, 2]
 
 
+def test_nodes_with_labels_that_a_program_made_floats_are_integers():
+    Path("labels.csv").write_text("node,label\n0.0,a\n2.0,b\n9.0,b\n")
+    found = read_labels(Path("labels.csv"), ["2", "1", "0"])
+    assert (found.rows.tolist(), found.num_unknown) == ([0, 2], 1)
+    as_such = read_labels(Path("labels.csv"), ["2.0", "1", "0.0"])
+    assert (as_such.rows.tolist(), as_such.num_unknown) == ([0, 2], 1)
+
+
 def test_a_key_that_begins_with_a_colon_is_looked_up(monkeypatch, capsys):
     vectors = random_vectors(3)
     write_vectors(Vectors([":quit", "a", "b"], vectors.matrix), "v.npz")

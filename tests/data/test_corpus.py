@@ -150,6 +150,7 @@ def test_chunks_of_any_size_give_the_same_sequences(monkeypatch, chunk_bytes):
     ("data", "message"),
     [
         (b"\xef\xbb\xbfab\0c", "is not text: NUL byte at offset 5"),
+        ("a b".encode("utf-16"), "is UTF-16 text: write it as UTF-8, as by iconv -f"),
         (b"ab\xc3\xa4\xff", "is not UTF-8 text: byte 0xff at offset 4"),
         (b"\xed\xa0\x80", "is not UTF-8 text: byte 0xed at offset 0"),
         (b"\xef\xbb\xbfab\xe4\xb8", "it ends inside the character at offset 5"),

@@ -6,6 +6,7 @@ import json
 import logging
 import lzma
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from pathlib import Path
 
 import networkx
@@ -21,6 +22,7 @@ from embedder.data.graphs.edges import read_edges
 from embedder.data.sources import file_corpus
 from embedder.data.tables.reader import open_table, table_of_frame
 from embedder.data.tables.text_form import Roles
+from embedder.errors import InputError
 
 USUAL = {"session": ("session",), "item": ("item",)}
 SESSIONS = Roles(USUAL, needed=("session", "item"))
@@ -58,6 +60,7 @@ FORMS: dict[str, str | bytes] = {
     "old mac.csv": PLAIN.replace("\n", "\r"),
     "mark.csv": "\ufeff" + PLAIN,
     "utf16.csv": PLAIN.encode("utf-16"),
+    "utf32.csv": PLAIN.encode("utf-32"),
     "packed.CSV.GZ": gzip.compress(PLAIN.encode()),
     "packed.csv.bz2": bz2.compress(PLAIN.encode()),
     "packed.csv.xz": lzma.compress(PLAIN.encode()),
@@ -90,6 +93,10 @@ def test_typed_columns_are_those_of_text(write):
     frame = pl.DataFrame({"item": [1.0, None, 2**53 - 1], "session": [7, 8, None]})
     getattr(frame, write)("y")
     assert rows("y") == [("7", "1"), ("8", None), (None, str(2**53 - 1))]
+    numbers = [Decimal("20.00"), Decimal(f"{2**60}.00")]
+    frame = pl.DataFrame({"item": numbers, "session": ["a", "b"]})
+    getattr(frame, write)("z")
+    assert rows("z") == [("a", "20"), ("b", str(2**60))]
 
 
 @pytest.mark.parametrize(
@@ -105,6 +112,16 @@ def test_typed_columns_are_those_of_text(write):
 def test_integers_that_a_program_made_floats_are_integers(cells, keys):
     Path("a.csv").write_text("session,item\n" + "".join(f"s,{x}\n" for x in cells))
     assert [item for _, item in rows("a.csv")] == keys
+
+
+def test_items_that_are_decimals_have_no_fraction():
+    frame = pl.DataFrame({"session": [1, 1], "item": [Decimal("20.00"), Decimal(7)]})
+    frame.write_parquet("whole.parquet")
+    assert sessions_of("whole.parquet") == [["20", "7"]]
+    halves = frame.with_columns(pl.col("item") / 2)
+    halves.write_parquet("halves.parquet")
+    with pytest.raises(InputError, match="`item` of halves.parquet has 3.5"):
+        sessions_of("halves.parquet")
 
 
 def test_each_file_says_whether_its_integers_are_floats():
@@ -240,6 +257,9 @@ EDGES = {
     "time,target,source\n5,b,a\n6,c,b\n": [AB, BC],
     "source,target,year\na,b,1999\nb,c,2000\n": [AB, BC],
     "user_id,item_id\na,b\nb,c\n": [AB, BC],
+    "author_id,paper_id\na,b\nb,c\n": [AB, BC],
+    "authorId paperId n\na b 3\nb c 2\n": [(*AB, 3.0), (*BC, 2.0)],
+    "my_id your_id\nb_id c_id\n": [("my_id", "your_id"), ("b_id", "c_id")],
     "Source Node,Target Node\na,b\nb,c\n": [AB, BC],
     "follower follows\na b\n": [("follower", "follows"), AB],
     "a b {}\nb c {}\n": [AB, BC],

@@ -114,6 +114,8 @@ def of_image(message: str, data: bytes) -> Refusal:
     return of_data(message, "photos/cat/a.png", data, "", "B17")
 
 
+LAKE = "DATA table is a table of Hudi, whose files also have deleted rows: write "
+LAKE += "the snapshot that you want to Parquet, and give that."
 FLOATS = io.BytesIO()
 Image.new("F", (3, 2)).save(FLOATS, "TIFF")
 PNG, LARGE = picture(), picture(size=(9, 9))
@@ -124,6 +126,7 @@ NAME = "name that of the labels by --label and that of names by --key."
 BYTES = "a.parquet: columns must be numbers, or one of bytes, got "
 OTHER_DATA = gzip.compress(idx(X), 0).replace(b"\x0a\x0b", b"\x0a\x0a")
 EXAMPLES = [
+    of_data(LAKE, "table/a.csv", "a,label\n1,2\n", **{"table/.hoodie/a": "{}"}),
     of_idx("is not an idx file: it begins b'\\x00\\x00\\x07\\x01'.", b"\0\0\7\1"),
     of_idx("ends within its header.", b"\0\0\x08\3\0\0\0\4\0\0"),
     of_idx("claims 24 bytes, [4, 2, 3] of uint8, and has 23.", idx(X)[:-1]),

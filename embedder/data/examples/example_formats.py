@@ -11,6 +11,7 @@ from embedder.data.examples.example_tables import TABLES, open_table_of_examples
 from embedder.data.examples.examples import ExampleSet, Source
 from embedder.data.examples.image_folder import open_image_folder
 from embedder.data.examples.tar import open_tar
+from embedder.data.table_files import check_no_lake
 from embedder.disk.copies import local_copy
 from embedder.disk.files import IMAGES
 from embedder.errors import InputError, InputNotFoundError
@@ -76,6 +77,8 @@ def open_examples(
         raise InputNotFoundError(f"DATA {source} does not exist.")
     if exists and not where.path.is_dir() and not where.path.is_file():
         raise InputError(f"DATA {source} must be a regular file or a folder.")
+    if where.path.is_dir():
+        check_no_lake(where.path, "DATA")
     for each in FORMATS:
         examples = each.open(where)
         if examples is not None:

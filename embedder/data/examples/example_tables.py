@@ -130,7 +130,7 @@ def _read(
             )
         frame = table.read(names)
     if table.form is None:
-        return frame
+        return frame.with_columns(pl.col(pl.Decimal).cast(pl.Float64))
     own = {*features} or {*names} - {*others}
     return frame.with_columns(_text_column(table, frame[x], x in own) for x in names)
 

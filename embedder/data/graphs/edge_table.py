@@ -1,6 +1,7 @@
 """The columns of a table of edges: ends as text, and weights."""
 
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -48,6 +49,7 @@ _NO_WEIGHTS = {
     *("type", "relation", "kind", "label", "name"),
 }
 _ATTRIBUTE = r"""['"]weight['"]\s*:\s*([^,}\s]+)"""
+_ID_NAME = re.compile(r"[A-Za-z]\w*([_ -][Ii][Dd]|[a-z](Id|ID))")  # of a column
 _HEAD_ROWS = 1000
 _BATCH_ROWS = 2**19
 _log = logging.getLogger(__name__)
@@ -120,7 +122,7 @@ class EdgeTable:
 
     def _ends(self, values: pl.Series, end: str) -> pl.Series:
         texts = values.str.strip_chars(BLANKS)
-        if self._table.has_floats(values.name):
+        if self._table.has_fractions(values.name):
             check_integers(texts, end, values.name, str(self._path))
         if (texts.is_null() | (texts == "")).any():
             where = self._table.place(
@@ -151,11 +153,15 @@ class EdgeTable:
 
 
 def _is_header(rows: list[list[str]]) -> bool:
-    """Whether the first row is a header: its third cell is a name above numbers, or its
-    ends are no integers, while all later ones are."""
+    """Whether the first row is a header: its ends are names of ids, as author_id, and
+    no later ones are; its third cell is a name above numbers; or its ends are no
+    integers, while all later ones are."""
     first, later = rows[0], [row for row in rows[1:] if len(row) == len(rows[0])]
     if len(first) < 2:
         return False
+    names = [bool(_ID_NAME.fullmatch(cell)) for cell in first[:2]]
+    if all(names) and not any(_ID_NAME.fullmatch(x) for row in later for x in row[:2]):
+        return True
     if len(first) == 3 and not is_number(first[2]) and not is_missing(first[2]):
         return all(is_number(row[2]) or is_missing(row[2]) for row in later)
     ends = [cell for row in later for cell in row[:2]]

@@ -69,7 +69,7 @@ def _table_keys(path: Path, what: str) -> pl.Series:
         check_room(table.check_rows(names), f"{what} takes", "split it")
         keys = table.read(names, keys=names)[name].drop_nulls()
         wrong = keys.filter(~keys.str.contains(r"^-?\d+$"))
-        if table.has_floats(name) and len(wrong):
+        if table.has_fractions(name) and len(wrong):
             raise InputError(
                 f"{what}: {name!r} must have text or integers, got {wrong[0]}."
             )

@@ -286,7 +286,8 @@ def _scanned(
 
 
 def key_text(name: str, dtype: pl.DataType, is_of_floats: bool = False) -> pl.Expr:
-    """A column as text; integers in decimal digits, also where they are floats.
+    """A column as text; integers in decimal digits, also where they are floats or
+    decimals.
 
     Args:
       is_of_floats: the column is text, and its integers end in .0.
@@ -294,6 +295,8 @@ def key_text(name: str, dtype: pl.DataType, is_of_floats: bool = False) -> pl.Ex
     column = pl.col(name)
     if is_of_floats:
         return column.str.replace(r"\.0+$", "")
+    if isinstance(dtype, pl.Decimal):
+        return column.cast(pl.String).str.replace(r"\.0+$", "")
     if not dtype.is_float():
         return column.cast(pl.String)
     number = column.cast(pl.Float64).fill_nan(None)
@@ -303,7 +306,7 @@ def key_text(name: str, dtype: pl.DataType, is_of_floats: bool = False) -> pl.Ex
 
 
 def check_integers(texts: pl.Series, option: str, name: str, where: str) -> None:
-    """Refuses keys that were floats and are no exact integers.
+    """Refuses keys that were floats or decimals and are no exact integers.
 
     Args:
       option, name, where: of the setting, the column and the table, for the message.
@@ -381,20 +384,22 @@ class Table:
         return any(form is not None and form.decimal_comma for form in forms)
 
     def is_integers(self, name: str) -> bool:
-        """Whether a column is of integers, or of floats in place of them, in each
-        part."""
+        """Whether a column is of integers, or of floats or decimals in place of them,
+        in each part."""
         types = (part.schema[name] for part in self._parts if name in part.schema)
         return all(
-            dtype.is_integer()
-            or dtype.is_float()
-            or (isinstance(dtype, pl.Decimal) and dtype.scale == 0)
+            dtype.is_integer() or dtype.is_float() or isinstance(dtype, pl.Decimal)
             for dtype in types
         )
 
-    def has_floats(self, name: str) -> bool:
-        """Whether a column is of floats in a part."""
+    def has_fractions(self, name: str) -> bool:
+        """Whether a column is of floats or decimals in a part, whose type allows
+        fractions."""
         types = (part.schema.get(name) for part in self._parts)
-        return any(dtype is not None and dtype.is_float() for dtype in types)
+        return any(
+            dtype is not None and (dtype.is_float() or isinstance(dtype, pl.Decimal))
+            for dtype in types
+        )
 
     def head(self, num_rows: int = _HEAD_ROWS) -> pl.DataFrame:
         """The first rows, all columns; where files are Parquet, Arrow or packed, a

@@ -3,7 +3,6 @@
 To add one, write an entry of `FORMATS`: nothing else asks which format a file has.
 """
 
-import codecs
 import contextlib
 import glob
 import json
@@ -14,7 +13,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from embedder.base.limits import NoRoomError, check_room, memory_limit
-from embedder.data.tables.text_form import head_of
+from embedder.data.tables.text_form import head_of, marked_encoding
 from embedder.disk.files import name_file_in_errors
 from embedder.disk.untrusted import TooLargeError, read_arrow_stream
 from embedder.errors import InputError
@@ -80,8 +79,7 @@ def _check_json(path: Path, head: bytes) -> None:
 
 
 def _check_csv(path: Path, head: bytes) -> None:
-    marks = codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE
-    if b"\0" in head and not head.startswith(marks):
+    if b"\0" in head and marked_encoding(head) == "utf-8":
         raise InputError(f"{path} is not text: it has a NUL byte.")
 
 

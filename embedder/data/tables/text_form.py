@@ -47,7 +47,12 @@ LINE, NUMBER = "\0line", "\0number"
 """The columns of lines that are not cut yet, and of their numbers; no header has such
 names."""
 
-_MARKS = {codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
+_MARKS = {  # those of UTF-32 first: one begins as that of UTF-16
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
 _SEP_LINE = re.compile(r'"?sep=(.)"?\s*', re.IGNORECASE)  # as Excel reads it
 _COMMENT = re.compile(r"[#%]+(\s.*)?")  # "# text" and "%%", but not "#name"
 _ATTRIBUTES = re.compile(r"\{.*\}")
@@ -96,7 +101,7 @@ class Roles(NamedTuple):
 class TextForm(NamedTuple):
     """How the text of a table is cut into rows and columns."""
 
-    encoding: str  # "utf-8" or "utf-16"
+    encoding: str  # "utf-8", "utf-16" or "utf-32"
     end: str  # of lines
     separator: str  # a character, "::", or " ": any white space
     num_skipped: int  # lines above the first row, with the header
@@ -188,6 +193,13 @@ def head_of(path: Path, num_bytes: int) -> bytes:
         raise InputError(f"{path} is not a whole {kind} file: {error}.") from error
 
 
+def marked_encoding(head: bytes) -> str:
+    """The encoding that the first bytes of a file name; "utf-8" if they name none."""
+    return next(
+        (name for mark, name in _MARKS.items() if head.startswith(mark)), "utf-8"
+    )
+
+
 def find_form(path: Path, roles: Roles) -> TextForm:
     """The form of the text in a file.
 
@@ -196,7 +208,7 @@ def find_form(path: Path, roles: Roles) -> TextForm:
       OSError: it cannot be read.
     """
     head = head_of(path, HEAD_BYTES)
-    encoding = next((e for mark, e in _MARKS.items() if head.startswith(mark)), "utf-8")
+    encoding = marked_encoding(head)
     text = head.decode(encoding, "replace").removeprefix("\ufeff")
     end = "\n" if "\n" in text or "\r" not in text else "\r"
     lines = [line.removesuffix("\r") for line in text.split(end)]
