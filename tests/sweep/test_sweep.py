@@ -221,16 +221,21 @@ def test_a_search_ends_where_all_settings_are_tried(caplog):
 
 
 def test_a_search_goes_on_with_more_trials(capsys):
-    flags = f"{NUMBA} --side-by-side 4 --halving 2"
+    """Those that are done are compared with no new ones: one alone is trained to its
+    end."""
+    flags = f"{NUMBA} --side-by-side 4 --halving 4"
     space = "alpha = { low = 0.01, high = 0.1 }"
-    assert start(space, f"{flags} --trials 6") == 0
-    first = lines(Path("sweep"))
-    assert start(space, f"{flags} --trials 9") == 0
-    assert lines(Path("sweep"))[: len(first)] == first
-    assert {each.trial for each in lines(Path("sweep"))} == {*range(9)}
+    assert start(space, f"{flags} --trials 5") == 0
+    for trials in (6, 7, 8):
+        before = lines()
+        assert start(space, f"{flags} --trials {trials}") == 0
+        after = lines()
+        assert after[: len(before)] == before
+        new = [(each.trial, each.epochs) for each in after[len(before) :]]
+        assert new == [(trials - 1, 1), (trials - 1, 4)]
     capsys.readouterr()
     assert start(space, f"{flags} --trials 7") == 2
-    assert "`trials` 9 there, 7 now" in capsys.readouterr().err
+    assert "`trials` 8 there, 7 now" in capsys.readouterr().err
 
 
 @pytest.mark.slow
