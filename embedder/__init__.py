@@ -5,6 +5,7 @@ The public names below are loaded when first asked for, so that `import embedder
 """
 
 import importlib
+import random
 from typing import TYPE_CHECKING
 
 from embedder.base.former_modules import find_former_modules
@@ -92,7 +93,11 @@ def __getattr__(name: str):
         from embedder.errors import check_installed
 
         check_installed("sklearn", "`FeatureEncoder`")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    state = random.getstate()  # rich draws from it once, when it is imported
+    try:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    finally:
+        random.setstate(state)
 
 
 def __dir__() -> list[str]:

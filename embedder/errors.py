@@ -7,6 +7,7 @@ other exception that ends the program is a bug.
 import collections.abc
 import contextlib
 import importlib.util
+import sys
 
 DISTRIBUTION = "embedder-jax"
 """The name on the package index; the import and the command are `embedder`."""
@@ -54,6 +55,15 @@ class InputEndError(EOFError, InputError):
 
 class MissingPackageError(ImportError, InputError):
     """A package of an extra is needed and not installed."""
+
+
+def check_docstrings() -> None:
+    """Raises InputError if this Python leaves out docstrings, which dm-haiku needs."""
+    if sys.flags.optimize > 1:
+        raise InputError(
+            "python -OO leaves out docstrings, without which dm-haiku does not work: "
+            "run without -OO and PYTHONOPTIMIZE=2."
+        )
 
 
 def install_command(extra: str) -> str:

@@ -746,9 +746,6 @@ class EmbeddingTrainer:
         Raises:
           KeyError: it is not in the vocabulary.
         """
-        if isinstance(key, list):
-            rows = [self[each] for each in key]
-            return np.array(rows, self.vectors.dtype).reshape(-1, self.vectors.shape[1])
         return self._lookup()[self._texts(key)]
 
     def vector(self, key: Key) -> np.ndarray:
@@ -770,19 +767,9 @@ class EmbeddingTrainer:
           KeyError: a token is not in the vocabulary.
           ValueError: a vector has another size, or is given beside tokens.
         """
-        if isinstance(positive, np.ndarray) and positive.dtype.kind == "f":
-            shape = self.vectors.shape[1:]
-            if positive.shape != shape or negative is not None:
-                beside = "" if negative is None else f" beside negative={negative!r}"
-                raise InputError(
-                    f"`positive` must be tokens, or a vector {[*shape]} alone, got a "
-                    f"vector {[*positive.shape]}{beside}."
-                )
-            (neighbors,) = self._lookup().nearest_to(positive[np.newaxis], topn)
-        else:
-            neighbors = self._lookup().most_similar(
-                self._texts(positive), self._texts(negative), topn
-            )
+        is_vector = isinstance(positive, np.ndarray) and positive.dtype.kind == "f"
+        plus: Any = positive if is_vector else self._texts(positive)
+        neighbors = self._lookup().most_similar(plus, self._texts(negative), topn)
         typed = int if self._has_integers else str
         return [(typed(key), score) for key, score in neighbors]
 

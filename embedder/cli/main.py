@@ -25,7 +25,7 @@ from embedder.base.terminal import (
 from embedder.base.threads import end_if_threads_lack_memory
 from embedder.cli.parsing import parse
 from embedder.cli.verbs import run_verb
-from embedder.errors import InputError
+from embedder.errors import InputError, check_docstrings
 
 _DISK_ERRORS = (
     *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EBADF),
@@ -110,6 +110,7 @@ def _run_and_flush(arguments: list[str]) -> int:
     Raises:
       OSError: it cannot be written.
     """
+    check_docstrings()
     try:
         code = run_verb(parse(arguments))
     except SystemExit as stop:  # after --help

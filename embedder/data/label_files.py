@@ -1,7 +1,8 @@
 """Files of labels of nodes."""
 
+import logging
 import re
-from collections.abc import Container, Iterator
+from collections.abc import Container
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,10 +15,14 @@ from embedder.data.tables.text_form import Roles, plain_name
 from embedder.errors import InputError, check_installed
 from embedder.vectors.vectors import short_repr
 
+_log = logging.getLogger(__name__)
 _USUAL = {
     "node": ("node", "id", "key", "name", "vertex", "item", "word", "token"),
     "label": ("label", "labels", "class", "category", "community", "group", "club"),
 }
+_INDEX = "column_1", "Unnamed: 0", "__index_level_0__"
+"""Names that an index of pandas has in files; none is its own in CSV."""
+
 _FLOAT = re.compile(r"-?\d+\.0+")
 
 
@@ -35,8 +40,10 @@ def read_labels(path: Path, keys: list[str]) -> Labels:
 
     A row is a node and one label or more; the rows of a node add up. Text has them
     separated by tabs, commas, semicolons or white space. A first row with node, id, key
-    or name, unless that is a node, is a header: columns with usual names, as node and
-    label, are taken, else the first is the node and all others are labels.
+    or name, unless that is a node, is a header, and so is one whose first cell is
+    empty: columns with usual names, as node and label, are taken, else the first is the
+    node and all others are labels. An index of pandas is the node where no other column
+    is.
 
     Raises:
       InputError: a line has no label; there are fewer than two labels of known nodes,
@@ -48,7 +55,7 @@ def read_labels(path: Path, keys: list[str]) -> Labels:
     found: dict[str, set[int]] = {}
     unknown: set[str] = set()
     use_threads()
-    rows = [*_rows(path, ids)]
+    rows = _rows(path, ids)
     are_floats = all(_FLOAT.fullmatch(node) and node not in ids for node, _ in rows)
     for node, labels in rows:
         if are_floats:  # integers that a program made floats
@@ -70,37 +77,67 @@ def read_labels(path: Path, keys: list[str]) -> Labels:
     for column, name in enumerate(names):
         has_label[[*found[name]], column] = True
     labelled = np.flatnonzero(has_label.any(axis=1))
+    if len(names) >= len(labelled) > 2:
+        text = "%s has %d labels for %d nodes: is a column no label?"
+        _log.warning(text, path, len(names), len(labelled))
     return Labels(labelled, has_label[labelled], names, len(unknown))
 
 
-def _rows(path: Path, nodes: Container[str]) -> Iterator[tuple[str, list[str]]]:
+def _rows(path: Path, nodes: Container[str]) -> list[tuple[str, list[str]]]:
     """The node and the labels of each row."""
 
     def is_header(rows: list[list[str]]) -> bool:
+        if not rows[0][0]:  # pandas' index has no name there
+            return True
         names = map(plain_name, rows[0])
         return any(
             name in _USUAL["node"] and cell not in nodes
             for name, cell in zip(names, rows[0], strict=True)
         )
 
-    names, rows = read_rows(path, Roles(_USUAL, is_header=is_header, blanks=True))
-    node, labels = _places(names)
+    roles = Roles(_USUAL, asked=_INDEX, is_header=is_header, blanks=True)
+    names, numbered = read_rows(path, roles)
+    if len(names) == 1:
+        raise InputError(
+            f"`labels` {path} must have columns of nodes and of labels, got {names[0]} "
+            "alone: write an index of pandas as a column, by reset_index()."
+        )
+    rows = [*numbered]
+    node, others = _places(names, [cells for _, cells in rows], nodes)
+    pairs = []
     for number, cells in rows:
         found = [x for k, x in enumerate(cells) if x and k != node]
-        if labels and len(cells) == len(names):
-            found = [cells[k] for k in labels if cells[k]]
+        if others and len(cells) == len(names):
+            found = [cells[k] for k in others if cells[k]]
         if len(cells) <= node or not cells[node] or not found:
             raise InputError(
                 f"{path} line {number}: must be a node and its labels, got "
                 f"{short_repr(' '.join(cells))}."
             )
-        yield cells[node], found
+        pairs.append((cells[node], found))
+    return pairs
 
 
-def _places(names: list[str]) -> tuple[int, list[int]]:
-    """Where the node is in a row, and where its labels are; []: all other cells."""
+def _places(
+    names: list[str], rows: list[list[str]], known: Container[str]
+) -> tuple[int, list[int]]:
+    """Where the node is in a row, and where its labels are; []: all other cells.
+
+    An index of pandas is the node, unless a column is called so or has more nodes that
+    are known.
+    """
     nodes, labels = (
         [k for k, name in enumerate(names) if plain_name(name) in _USUAL[kind]]
         for kind in ("node", "label")
     )
-    return next(iter(nodes), 0), labels
+    index = next((k for k, name in enumerate(names) if name in _INDEX), None)
+    if index is None:
+        return next(iter(nodes), 0), labels
+    others = [k for k in range(len(names)) if k != index]
+    if not nodes:
+
+        def num_known(column: int) -> int:
+            return sum(len(row) > column and row[column] in known for row in rows)
+
+        nodes = [max(others[0], index, key=num_known)]
+    return nodes[0], labels or [k for k in others if k != nodes[0]]

@@ -14,6 +14,8 @@ from typing import IO, Any
 
 from embedder.errors import InputError, InputNotFoundError
 
+_MOST_NAME_BYTES = 255  # of a file's name, on most systems
+
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
@@ -32,7 +34,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
         return
     if not path.parent.is_dir():
         raise InputNotFoundError(f"Folder {path.parent} does not exist.")
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = temporary_path(path)
     try:
         temporary.touch()
         yield temporary
@@ -43,6 +45,13 @@ def atomic_file(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def temporary_path(path: Path) -> Path:
+    """A new name beside `path`, as long as names may be."""
+    ending = f".{uuid.uuid4().hex[:8]}.tmp"
+    name = os.fsencode(path.name)[: _MOST_NAME_BYTES - 1 - len(ending)]
+    return path.with_name(f".{name.decode(errors='ignore')}{ending}")
 
 
 def _is_special(path: Path) -> bool:

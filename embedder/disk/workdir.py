@@ -46,7 +46,7 @@ from embedder.disk.digests import DIGESTS_FILE, write_digests
 from embedder.disk.files import atomic_file
 from embedder.disk.folders import remove_unfinished_folders
 from embedder.disk.lock import hold_lock
-from embedder.errors import InputError, InputExistsError
+from embedder.errors import InputError, InputExistsError, InputNotFoundError
 
 REPLICAS_FILE = "replicas.safetensors"
 INDEX_FOLDER = "index"
@@ -145,7 +145,7 @@ def locked(workdir: Workdir, force: bool = False) -> Iterator[None]:
     Raises LockedError if another process writes here.
     """
     missing = _missing(workdir.path)
-    workdir.path.mkdir(parents=True, exist_ok=True)
+    _make(workdir.path)
     try:
         with hold_lock(workdir.lock, force):
             yield
@@ -284,7 +284,7 @@ def created_folder(folder: Path, is_shared: bool = False) -> Iterator[None]:
     Of a shared folder, only folders that are still empty.
     """
     missing = _missing(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    _make(folder)
     try:
         yield
     except BaseException:
@@ -293,6 +293,19 @@ def created_folder(folder: Path, is_shared: bool = False) -> Iterator[None]:
         elif is_shared:
             _remove_empty(missing)  # others may have put something there
         raise
+
+
+def _make(folder: Path) -> None:
+    """Creates a folder, unless it exists."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        if not os.path.islink(error.filename):
+            raise
+        raise InputNotFoundError(
+            f"{error.filename} is a link to {os.readlink(error.filename)}, which does "
+            "not exist: create that folder, or remove the link."
+        ) from None
 
 
 def _remove_empty(folders: list[Path]) -> None:

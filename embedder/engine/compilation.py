@@ -103,9 +103,16 @@ def prepare_devices() -> None:
     """To be called before the first use of a device.
 
     Raises:
-      InputError: JAX_PLATFORMS names a platform that is not there.
+      InputError: JAX_PLATFORMS names a platform that is not there, or
+        JAX_TRANSFER_GUARD forbids copies.
     """
     avoid_slow_scatters()
+    guard = str(getattr(jax.config, "jax_transfer_guard", None))
+    if guard.startswith("disallow"):
+        raise InputError(
+            "JAX_TRANSFER_GUARD must allow copies to devices, of each batch, got "
+            f"{guard!r}: unset it."
+        )
     try:
         jax.devices()
     except (RuntimeError, AssertionError) as error:  # jax 0.10 has an assert for CUDA

@@ -5,7 +5,6 @@ as bytes, in arrays too, because the header of safetensors is limited.
 """
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
@@ -17,6 +16,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save
 
+from embedder.disk.files import atomic_file
 from embedder.gensim.corpora import local_path
 
 KINDS: dict[str, Any] = {}
@@ -117,7 +117,7 @@ def as_json(value: Any, name: str) -> Any:
 
 
 def write(path_or_file: Any, saved: Saved) -> None:
-    """Writes a file, by another name that is renamed at the end; or to an open one."""
+    """Writes a file, whole or not at all; or to an open one."""
     facts = {"kind": saved.kind, "facts": saved.facts}
     arrays = {
         name: np.ascontiguousarray(array, array.dtype.newbyteorder("="))
@@ -129,14 +129,8 @@ def write(path_or_file: Any, saved: Saved) -> None:
         path_or_file.write(data)
         return
     path = Path(local_path(path_or_file))
-    if not path.absolute().parent.is_dir():
-        raise FileNotFoundError(f"Folder {path.parent} does not exist.")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
+    with atomic_file(path) as part:
         part.write_bytes(data)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def is_saved(path: Any) -> bool:

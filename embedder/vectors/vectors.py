@@ -83,12 +83,18 @@ class Vectors:
     def __iter__(self) -> Iterator[str]:
         return iter(self.keys)
 
-    def __getitem__(self, key: str) -> np.ndarray:
-        """Vector of `key`, read-only, f[D]; InputKeyError if it is unknown.
+    def __getitem__(self, key: str | list[str]) -> np.ndarray:
+        """Vector of `key`, read-only, f[D]; of a list of n keys f[n, D]. InputKeyError
+        if one is unknown.
 
         With `ngrams` an unknown key has the mean of its n-grams, with `attributes` that
         of its attributes.
         """
+        if isinstance(key, list):
+            vectors = np.empty((len(key), self.matrix.shape[1]), self.matrix.dtype)
+            for row, each in enumerate(key):
+                vectors[row] = self[each]
+            return vectors
         if self.has_vector(key) and key not in self:
             rows = next(each for each in self._shared_rows if each.has_vector(key))
             vector = rows.vector(key).astype(self.matrix.dtype)
@@ -162,7 +168,7 @@ class Vectors:
 
     def most_similar(
         self,
-        positive: str | Sequence[str] | None = None,
+        positive: str | Sequence[str] | np.ndarray | None = None,
         negative: str | Sequence[str] | None = None,
         topn: int = 10,
         *,
@@ -177,6 +183,7 @@ class Vectors:
         Highest similarity first, ties by id.
 
         Args:
+          positive: keys, or a vector f[D] alone.
           among: only these keys can be in the result; unknown ones are ignored.
           metric: "cosine", or "dot": the product with the sum of the vectors as they
             are.
@@ -185,10 +192,23 @@ class Vectors:
 
         Raises:
           InputKeyError: a key is unknown.
-          InputError: there is no key, none of `among` is known, or `topn` is below 1.
+          InputError: there is no key, none of `among` is known, or `topn` is below 1;
+            a vector has another size, or is given beside keys.
           InputTypeError: `topn` is not an integer.
         """
         check_positive_integer("topn", topn)
+        if isinstance(positive, np.ndarray) and positive.dtype.kind == "f":
+            shape = self.matrix.shape[1:]
+            if positive.shape != shape or negative is not None:
+                beside = "" if negative is None else f" beside negative={negative!r}"
+                raise InputError(
+                    f"`positive` must be tokens, or a vector {[*shape]} alone, got a "
+                    f"vector {[*positive.shape]}{beside}."
+                )
+            (found,) = self.nearest_to(
+                positive[np.newaxis], topn, among=among, metric=metric, method=method
+            )
+            return found
         plus, minus = _listed(positive), _listed(negative)
         if not plus and not minus:
             raise InputError("`positive` or `negative` must have a token, got none.")

@@ -19,6 +19,7 @@ from embedder import FeatureEncoder, read_names
 from embedder.cli.main import main
 from embedder.data.graphs.edge_table import EdgeColumns
 from embedder.data.graphs.edges import read_edges
+from embedder.data.label_files import read_labels
 from embedder.data.sources import file_corpus
 from embedder.data.tables.reader import open_table, table_of_frame
 from embedder.data.tables.text_form import Roles
@@ -255,6 +256,10 @@ EDGES = {
     "% sym weighted\n1 2 4\t1216\n2 3 1\t1216\n": [("1", "2", 4.0), ("2", "3", 1.0)],
     "source,target,\na,b,3\nb,c,2\n": [(*AB, 3.0), (*BC, 2.0)],
     "time,target,source\n5,b,a\n6,c,b\n": [AB, BC],
+    "edge,source,target\n0,a,b\n1,b,c\n2,c,a\n": [AB, BC, ("c", "a")],
+    "strength,source,target\n1,a,b\n2,b,c\n3,c,a\n": [
+        *((*AB, 1.0), (*BC, 2.0), ("c", "a", 3.0))
+    ],
     "source,target,year\na,b,1999\nb,c,2000\n": [AB, BC],
     "user_id,item_id\na,b\nb,c\n": [AB, BC],
     "author_id,paper_id\na,b\nb,c\n": [AB, BC],
@@ -280,6 +285,39 @@ EDGES = {
 def test_edge_lists_of_other_programs(text):
     Path("edges").write_text(text)
     assert named("edges") == EDGES[text]
+
+
+TEAMS = pandas.DataFrame({"person": [3, 1, 2], "team": ["a", "a", "b"]})
+LABELS = {
+    "index.csv": lambda frame, to: frame.set_index("person").team.to_csv(to),
+    "no name.csv": lambda frame, to: (
+        frame.set_index("person").rename_axis(None).team.to_csv(to)
+    ),
+    "numbers.csv": lambda frame, to: frame.to_csv(to),
+    "cut.csv": lambda frame, to: frame.to_csv(to, index=False, header=False),
+    "usual.csv": lambda frame, to: frame.rename(columns={"person": "id"}).to_csv(to),
+    "index.parquet": lambda frame, to: (
+        frame.set_index("person").rename_axis(None).to_parquet(to)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_as_pandas_writes_them(name):
+    """The index is the node, unless a column has more nodes."""
+    LABELS[name](TEAMS, name)
+    found = read_labels(Path(name), ["1", "2", "3", "4"])
+    assert (found.names, found.rows.tolist()) == (["a", "b"], [0, 1, 2])
+    assert found.has_label.tolist() == [[True, False], [False, True], [True, False]]
+
+
+def test_labels_that_are_as_many_as_nodes_are_warned_of(caplog):
+    TEAMS.assign(name=["x", "y", "z"]).to_csv("names.csv", index=False, header=False)
+    read_labels(Path("names.csv"), ["1", "2", "3"])
+    assert "names.csv has 5 labels for 3 nodes: is a column no label?" in caplog.text
+    TEAMS[["team"]].to_parquet("alone.parquet")
+    with pytest.raises(InputError, match="got team alone: write an index of pandas as"):
+        read_labels(Path("alone.parquet"), ["1", "2", "3"])
 
 
 def test_values_of_partitions_are_no_weights():

@@ -19,6 +19,8 @@ from embedder.disk.folders import (
     remove_unfinished_folders,
     unfinished_folders,
 )
+from embedder.disk.workdir import Workdir, locked
+from embedder.errors import InputError
 
 
 def test_atomic_file_keeps_the_old_one_until_the_new_one_is_whole(tmp_path):
@@ -51,6 +53,21 @@ def test_a_named_pipe_is_written_into(tmp_path):
             temporary.write_text("new")
         assert reader.communicate(timeout=60)[0] == b"new"
     assert path.is_fifo()
+
+
+@pytest.mark.parametrize("name", ["v" * 255, "ä" * 127])
+def test_a_name_may_be_as_long_as_the_system_takes(tmp_path, name):
+    with atomic_file(tmp_path / name) as temporary:
+        temporary.write_text("new")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_a_link_to_no_folder_is_named(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "no")
+    for folder in (tmp_path / "link", tmp_path / "link" / "run"):
+        with pytest.raises(InputError, match=r"link is a link to .*no, which does not"):
+            with locked(Workdir(folder)):
+                pass
 
 
 @pytest.mark.parametrize("given", [(), ("other",)])

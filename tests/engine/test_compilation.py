@@ -60,6 +60,29 @@ def test_a_platform_that_is_not_there_is_one_line(tmp_path):
     assert len(said) == 3 and all(": JAX_PLATFORMS must name" in x for x in said)
 
 
+def test_a_python_that_embedder_cannot_run_with_is_one_line(tmp_path):
+    (tmp_path / "t.txt").write_text("a b c\n" * 50)
+    train = "embedder", "train", "t.txt", "--min-count", "1"
+    guarded = {**os.environ, "JAX_TRANSFER_GUARD": "disallow"}
+    for arguments, environment, said in (
+        (["-m", *train], guarded, "JAX_TRANSFER_GUARD must allow copies to devices"),
+        (["-OO", "-m", *train], None, "python -OO leaves out docstrings"),
+    ):
+        done = run_python(*arguments, env=environment, cwd=tmp_path)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 2 and line.startswith(f"embedder: {said}")
+
+
+def test_importing_draws_no_random_numbers_of_the_user():
+    program = (
+        "import random; state = random.getstate(); import embedder; "
+        "embedder.EmbeddingTrainer; embedder.FeatureEncoder; import embedder.gensim; "
+        "assert random.getstate() == state"
+    )
+    done = run_python("-c", program)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.slow
 def test_programs_are_in_the_folder_that_jax_is_given(tmp_path):
     """Of ours nothing is there then, as where it is off or cannot be made."""

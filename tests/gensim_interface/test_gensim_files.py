@@ -2,7 +2,9 @@
 
 import io
 import json
+import os
 import pickle
+import subprocess
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -244,6 +246,17 @@ def test_numbers_of_any_type_are_saved_and_loaded(tmp_path, kind, sentences):
     np.testing.assert_array_equal(again.wv.vectors, model.wv.vectors)
     for name in ODD:
         assert getattr(again, name) == getattr(model, name)
+
+
+@pytest.mark.parametrize("of_vectors", [False, True])
+def test_a_device_is_written_into(trained, tmp_path, of_vectors):
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["cat", tmp_path / "pipe"], stdout=subprocess.PIPE) as reader:
+        (trained.wv if of_vectors else trained).save(str(tmp_path / "pipe"))
+        (tmp_path / "file").write_bytes(reader.communicate()[0])
+    assert (tmp_path / "pipe").is_fifo()
+    loaded = (KeyedVectors if of_vectors else Word2Vec).load(str(tmp_path / "file"))
+    assert len(loaded if of_vectors else loaded.wv) == len(trained.wv)
 
 
 def test_a_failed_save_leaves_the_file(trained, saved, monkeypatch):

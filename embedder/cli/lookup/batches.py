@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -14,7 +13,7 @@ from embedder.base.stages import report_stage
 from embedder.base.threads import use_threads
 from embedder.data.tables.key_lists import read_keys
 from embedder.disk.copies import local_copy
-from embedder.disk.files import atomic_file, check_utf8_path
+from embedder.disk.files import atomic_file, check_utf8_path, temporary_path
 from embedder.disk.workdir import check_target
 from embedder.errors import InputError
 from embedder.vectors.array_formats import key_column
@@ -153,7 +152,7 @@ def write_frames(frames: Iterable[pl.DataFrame], to: Path) -> None:
     """Writes all frames to a file, atomically; parts of it are beside it until then."""
     use_threads()
     to = Path(os.path.realpath(to))
-    parts = to.with_name(f".{to.name}.{uuid.uuid4().hex[:8]}.tmp")
+    parts = temporary_path(to)
     try:
         with atomic_file(to) as whole:
             parts.mkdir()

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import polars as pl
 
 from embedder.data.tables.reader import (
@@ -83,6 +84,10 @@ class EdgeTable:
             third = self._table.names[2]
             has_weight = head[third].str.contains(_ATTRIBUTE).any()
             self._columns = self._columns._replace(weight=third if has_weight else "")
+        names = _konect_columns(self._table, path) or self._table.names
+        used = {*self._columns, *self._table.partitions}
+        is_found = not (any(columns) or self._is_of_attributes)
+        self._left_out = [x for x in names if is_found and x not in used]
 
     @property
     def columns(self) -> EdgeColumns | None:
@@ -119,6 +124,9 @@ class EdgeTable:
         if weight:
             comma = ", with decimal commas" if self._table.decimal_comma else ""
             _log.info("%s: %s is the weight%s.", self._path, weight, comma)
+        if self._left_out:
+            text = "%s: columns left out: %s; --weight takes one."
+            _log.info(text, self._path, ", ".join(self._left_out))
 
     def _ends(self, values: pl.Series, end: str) -> pl.Series:
         texts = values.str.strip_chars(BLANKS)
@@ -194,7 +202,7 @@ def _used_columns(
                 )
             ends = [[names[0]], [names[1]]]
         (source,), (target,) = ends
-        weight = _weight(names, head, {source, target}, path)
+        weight = _weight(names, head, {source, target}, path, table.has_names)
         used = EdgeColumns(source, target, weight)
     for name in used[:2]:
         dtype = table.schema[name]
@@ -222,19 +230,25 @@ def _konect_columns(table: Table, path: Path) -> list[str]:
     return table.names[: 2 if first[2] == "unweighted" else 3]
 
 
-def _weight(names: list[str], head: pl.DataFrame, ends: set[str], path: Path) -> str:
+def _is_range(values: pl.Series) -> bool:
+    """Whether values are the numbers of the rows, from 0 or 1."""
+    numbers = values.cast(pl.Float64, strict=False)
+    start = numbers[0] if len(numbers) > 2 else None
+    rows = np.arange(len(numbers))
+    return start in (0, 1) and (numbers.to_numpy() == start + rows).all().item()
+
+
+def _weight(
+    names: list[str], head: pl.DataFrame, ends: set[str], path: Path, has_names: bool
+) -> str:
     """The column of weights: the one with a usual name, or the only other one, unless
-    its name is of something else or it is empty; "": there is none."""
+    its name is of something else, or it is empty or an index; "": there is none."""
     others = [name for name in names if name not in ends]
     usual = _ROLES.columns("weight", others)
     candidates = usual if len(usual) == 1 else others
     name = candidates[0] if len(candidates) == 1 else ""
     is_empty = bool(name) and not (head[name].cast(pl.String) != "").any()
-    if name and (plain_name(name) in _NO_WEIGHTS or is_empty):
+    is_index = bool(name) and not usual and has_names and _is_range(head[name])
+    if name and (plain_name(name) in _NO_WEIGHTS or is_empty or is_index):
         name = ""
-    if left_out := [each for each in others if each != name]:
-        _log.info(
-            "%s: columns left out: %s; --weight takes one.",
-            *(path, ", ".join(left_out)),
-        )
     return name

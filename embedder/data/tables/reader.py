@@ -103,10 +103,7 @@ def _open_part(path: Path, kind: TableFormat, roles: Roles) -> Part:
     if len(schema) - len(index) < roles.least:
         index = []
     for name in index:
-        _log.info("%s: column %r is an index, left out.", path, name)
         del schema[name]
-    if form is not None and form.comments:
-        _log.info("%s: comments above the first row: %d.", path, len(form.comments))
     constants = _partition_values(path)
     schema = {k: v for k, v in schema.items() if k not in constants}
     schema |= dict.fromkeys(constants, pl.String())
@@ -366,6 +363,7 @@ class Table:
         """The names of the columns."""
         self.form = parts[0].form
         """The form of the first part, if it is text."""
+        self._is_described = False
 
     @property
     def partitions(self) -> set[str]:
@@ -430,6 +428,7 @@ class Table:
             is not text.
           polars.exceptions.PolarsError: a file is damaged.
         """
+        self._describe()
         for part in self._parts:
             for name in wanted:
                 if name not in part.schema:
@@ -450,6 +449,7 @@ class Table:
     def lines(self) -> Iterator[tuple[int, list[str]]]:
         """Rows with any number of cells, and their numbers in the file; of text that is
         opened as ragged."""
+        self._describe()
         for part in self._parts:
             assert part.form is not None and part.is_lines
             index = {part.form.names.index(name) for name in part.index_columns}
@@ -458,6 +458,17 @@ class Table:
                 cells = split_lines(batch[LINE], part.form)
                 for number, row in zip(batch[NUMBER], cells.to_list(), strict=True):
                     yield number, [x for k, x in enumerate(row) if k not in index]
+
+    def _describe(self) -> None:
+        """Logs once what is left out of the files."""
+        parts = [] if self._is_described else self._parts
+        self._is_described = True
+        for part in parts:
+            for path, name in itertools.product(part.paths, part.index_columns):
+                _log.info("%s: column %r is an index, left out.", path, name)
+            if part.form is not None and part.form.comments:
+                text = "%s: comments above the first row: %d."
+                _log.info(text, part.paths[0], len(part.form.comments))
 
     def place(self, name: str, is_wrong: Callable[[pl.Expr], pl.Expr]) -> str:
         """Where the first row is with a wrong value in a column: "FILE line 3".
