@@ -245,6 +245,19 @@ def test_vectors_are_exported_by_the_ending(ending, words, integers, tmp_path):
         words.export(tmp_path / "v", format="nonsense")
 
 
+@pytest.mark.parametrize("subwords", [(), (3, 4)])
+def test_a_saved_trainer_is_a_file_of_vectors(tmp_path, subwords):
+    path, texts = tmp_path / "trainer.npz", [["abcd", "bcde", "cdef"]] * 9
+    settings = {"vector_size": 4, "min_count": 1, "subwords": subwords}
+    trainer = EmbeddingTrainer(**settings).fit(texts)
+    trainer.save(path)
+    vectors = read_vectors(path)
+    assert vectors.keys == trainer.index_to_key
+    np.testing.assert_array_equal(vectors.matrix, trainer.vectors)
+    if subwords:
+        np.testing.assert_array_equal(vectors["abcx"], trainer["abcx"])
+
+
 def test_queries_by_vector_and_the_odd_token(words, integers):
     expected = words.similarity("nail", "tea")
     assert words.similarity("nail", 2 * words["tea"]) == pytest.approx(expected)
@@ -256,8 +269,15 @@ def test_queries_by_vector_and_the_odd_token(words, integers):
     assert [key for key, _ in rest] == [key for key, _ in others]
     assert integers.most_similar(integers[30], topn=1)[0][0] == 30
     vectors = Vectors(words.index_to_key, words.vectors)  # tested by hand
-    for query in (("tea",), (["tea", "nail"], ["milk"]), (None, "tea")):
+    for query in (
+        ("tea",),
+        (["tea", "nail"], ["milk"]),
+        (None, "tea"),
+        (words["tea"],),
+    ):
         assert words.most_similar(*query) == vectors.most_similar(*query)
+    np.testing.assert_array_equal(vectors[["tea", "nail"]], words[["tea", "nail"]])
+    assert vectors[[]].shape == words[[]].shape == (0, 8)
     assert words.doesnt_match(["tea", "milk", "nail", "sugar"]) == "nail"
     assert integers.doesnt_match((0, 10, 30, 20)) == 30
 

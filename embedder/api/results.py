@@ -85,7 +85,7 @@ def vectors_of(path: Path, key_errors: "KeyErrors" = "strict") -> "Vectors":
     run = finished_run(path)
     if run is None:
         with _showing_log():
-            return read_vectors(path, key_errors)
+            return _vectors_of_file(path, key_errors)
     vectors = read_vectors(run.vectors)
     if not (run.model.exists() and run.is_started):
         return vectors
@@ -96,6 +96,25 @@ def vectors_of(path: Path, key_errors: "KeyErrors" = "strict") -> "Vectors":
         return dataclasses.replace(vectors, attributes=lambda: _model_rows(run)[1])
     if getattr(read_toml(run.config).family, "subwords", ()):
         return dataclasses.replace(vectors, ngrams=lambda: _model_rows(run)[0])
+    return vectors
+
+
+def _vectors_of_file(path: Path, key_errors: "KeyErrors") -> "Vectors":
+    """The vectors in a file, also of `EmbeddingTrainer.save`."""
+    from embedder.disk.arrays import npz_has
+    from embedder.vectors.export import read_vectors
+
+    if path.suffix.lower() != ".npz" or not npz_has(path, "loss_history"):
+        return read_vectors(path, key_errors)
+    from embedder.tokens.artefact import read_model
+    from embedder.vectors.vectors import Vectors
+
+    model = read_model(path)
+    vectors = Vectors(model.tokens, model.input, model.counts, model.key_type)
+    if (attributes := model.attribute_rows) is not None:
+        return dataclasses.replace(vectors, attributes=lambda: attributes)
+    if (ngrams := model.ngrams) is not None:
+        return dataclasses.replace(vectors, ngrams=lambda: ngrams)
     return vectors
 
 
@@ -120,7 +139,7 @@ def read_vectors(
     key_errors: "KeyErrors" = "strict",
 ) -> "Vectors":
     """The vectors of a finished run, by its folder, or in a file that `write_vectors`,
-    gensim, word2vec.c or GloVe wrote.
+    `EmbeddingTrainer.save`, gensim, word2vec.c or GloVe wrote.
 
     Args:
       index: "auto": queries use the index of the run or the file where that is there
@@ -137,7 +156,6 @@ def read_vectors(
       InputError: the ending, `index` or `key_errors` is unknown, or a file is damaged.
     """
     from embedder.disk.workdir import Workdir
-    from embedder.vectors.export import read_vectors as read_file
 
     path = Path(path)
     is_folder = path.is_dir()
@@ -155,7 +173,7 @@ def read_vectors(
     if is_folder:
         vectors = with_key_type(vectors_of(path), path)
     else:
-        vectors = read_file(path, key_errors)
+        vectors = _vectors_of_file(path, key_errors)
     if index == "auto" or (index is None and is_folder):
         vectors.use_index(path)
     return vectors

@@ -249,9 +249,9 @@ class Neighbors:
     must be met, but of several values of a column by = only one."""
     to: Path | None = None
     """Write the columns query, key, rank and similarity, and with names query_name and
-    name, to this file, .parquet or .csv: of the tokens of --from, or without it and
-    WORD of all tokens. With WORD, of a run of an encoder: write the images of each
-    query and of the examples nearest to it, .png."""
+    name, to this file, .parquet or .csv: of WORD, of the tokens of --from, or of all
+    tokens. With WORD, of a run of an encoder: write the images of each query and of the
+    examples nearest to it, .png."""
     key_errors: _KeyErrors = "strict"
     """If RUN is a file of word2vec or GloVe with rows whose key is repeated, white
     space or not UTF-8: refuse it; or skip them, but for the first of a repeated key; or

@@ -94,7 +94,8 @@ def _ngram_lengths(value: Any) -> tuple[int, ...]:
 _BIAS = number("a number from 1e-06 to 1000000.0", lambda x: 1e-6 <= x <= 1e6)
 _GRAPHS_ONLY = Refusal(
     lambda s: not s.walks,
-    "`{name}` applies only to graphs, got {value!r} with `walks` = {s.walks}.",
+    "`{name}` applies only to graphs, got {value!r} with `walks` = {s.walks}: give "
+    "--walks 10 for the edges of a graph.",
 )
 _TEXTS_ONLY = Refusal(
     lambda s: s.walks,

@@ -50,7 +50,9 @@ def check_sheet(path: Path, num_rows: int, num_cells: int) -> None:
     """
     check_installed("PIL", "`to` .png")
     if path.suffix.lower() != ".png":
-        raise InputError(f"`to` must end in .png, got {path}.")
+        raise InputError(
+            f"`to` must end in .png for images, or .parquet or .csv, got {path}."
+        )
     if num_rows * _HEIGHT * (num_cells * _WIDTH + _GAP) > _MAX_PIXELS:
         raise InputError(
             f"`to` would have {num_rows} x {num_cells} images, more than "

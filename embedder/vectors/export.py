@@ -115,7 +115,11 @@ FORMATS = (
         dtypes=_HALF,
         write_keys=others.write_keys,
     ),
-    VectorFormat((".sql",), others.write_sql, None, "pgvector", dtypes=_HALF),
+    VectorFormat(
+        *((".sql",), others.write_sql, None, "pgvector"),
+        has_columns=True,
+        dtypes=_HALF,
+    ),
 )
 
 
@@ -139,7 +143,8 @@ def write_vectors(
 
     Args:
       before_rename: called with the complete temporary file or folder.
-      columns: more columns of a .parquet file, a row for each key; see `Names.rows`.
+      columns: more columns of a .parquet or .sql file, a row for each key; see
+        `Names.rows`.
       format: see `format_names`.
       dtype: of the values; None: that of `vectors`.
       card: README.md of a folder; "": none is written.

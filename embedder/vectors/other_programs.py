@@ -3,8 +3,10 @@
 faiss: unit vectors by their inner product, which is the cosine. The number of a vector
 in the index is its row; the keys are in a table beside it.
 
-pgvector: one file creates the table of PostgreSQL and loads it by COPY, whose rows
-follow in COPY's text format as in files of pg_dump; psql runs it.
+pgvector: one file creates the table of PostgreSQL and loads its rows, which follow in
+COPY's text format as in files of pg_dump; psql runs it, in one transaction. A table
+that exists is an error, or by a variable gets the rows of the file: those of keys that
+are in both are updated, so that their other columns stay.
 https://www.postgresql.org/docs/current/sql-copy.html
 
 sentence-transformers and model2vec: a folder of vectors with a tokenizer, which splits
@@ -17,36 +19,53 @@ with the model WordLevel.
 import json
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from embedder.base.threads import use_threads
 from embedder.errors import InputError, check_installed
-from embedder.vectors.array_formats import key_column, key_table, save_arrays
+from embedder.vectors.array_formats import key_table, save_arrays, with_columns
 from embedder.vectors.reduce import Dtype, pack, unpack
 from embedder.vectors.vectors import Vectors, short_repr
 from embedder.vectors.word2vec import CHUNK_VALUES, check_plain_keys, float32
+
+if TYPE_CHECKING:
+    import polars as pl
 
 MAX_DIMENSIONS = 16_000  # of pgvector's types vector and halfvec
 MAX_KEY_BYTES = 2_600  # a primary key must fit a third of a page of 8 KiB
 _PGVECTOR = "a table of pgvector"
 _ESCAPES = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
-_SQL_START = r"""\set ON_ERROR_STOP on
+_SQL_START = r"""-- psql -v table=NAME -f FILE; -v replace=yes: also if it exists.
+\set ON_ERROR_STOP on
 \if :{{?table}}
 \else
   \set table embeddings
 \endif
+\if :{{?replace}}
+  \set created 'IF NOT EXISTS'
+\else
+  \set created ''
+\endif
 SET client_encoding = 'UTF8';
 BEGIN;
 CREATE EXTENSION IF NOT EXISTS vector;
-CREATE TABLE :"table" (
-  key {key_type} PRIMARY KEY,
-{count}  vector {type}({size}) NOT NULL
+CREATE TABLE :created :"table" (
+  {defined},
+  PRIMARY KEY (key)
 );
-COPY :"table" ({columns}) FROM STDIN;
+CREATE TEMPORARY TABLE "rows of embedder" (
+  {defined}
+) ON COMMIT DROP;
+COPY "rows of embedder" ({columns}) FROM STDIN;
 """
 _SQL_END = r"""\.
+ANALYZE "rows of embedder";
+DELETE FROM :"table" AS old
+  WHERE NOT EXISTS (SELECT FROM "rows of embedder" AS new WHERE new.key = old.key);
+INSERT INTO :"table" ({columns}) SELECT {columns} FROM "rows of embedder"
+  ON CONFLICT (key) DO UPDATE SET {updated};
 COMMIT;
 -- The nearest of a vector v by cosine: ORDER BY vector <=> v LIMIT 10, exact. Faster,
 -- not exact: CREATE INDEX ON embeddings USING hnsw (vector {type}_cosine_ops);
@@ -85,8 +104,14 @@ def write_keys(vectors: Vectors, path: Path) -> None:
         key_table(vectors).write_parquet(file)
 
 
-def write_sql(vectors: Vectors, path: Path, *, dtype: Dtype | None = None) -> None:
-    """Writes the columns key, count if there are counts, and vector.
+def write_sql(
+    vectors: Vectors,
+    path: Path,
+    *,
+    columns: "pl.DataFrame | None" = None,
+    dtype: Dtype | None = None,
+) -> None:
+    """Writes the columns key, those of `columns`, count if known, and vector.
 
     Vectors are of the type vector (float32), or of float16 halfvec (pgvector 0.7). Keys
     are bigint if they were integers in the data, else text.
@@ -95,25 +120,52 @@ def write_sql(vectors: Vectors, path: Path, *, dtype: Dtype | None = None) -> No
       InputError: there are too many dimensions, a key is too long or has U+0000, or a
         value overflows float32.
     """
-    import polars as pl
-
     use_threads()
     _check_sql(vectors)
     matrix = float32(unpack(pack(vectors.matrix, dtype)), _PGVECTOR)
     kind = "vector" if dtype is None else "halfvec"
-    is_integer = key_column(vectors.keys, vectors.key_type).dtype == pl.Int64
-    counts = vectors.counts
-    with open(path, "wb") as file:
-        start = _SQL_START.format(
-            key_type="bigint" if is_integer else "text",
-            count="" if counts is None else "  count bigint NOT NULL,\n",
-            type=kind,
-            size=matrix.shape[1],
-            columns="key, vector" if counts is None else "key, count, vector",
+    table = key_table(vectors)
+    if columns is not None:
+        table = with_columns(table, columns)
+    if "vector" in table.columns:
+        raise InputError(
+            "Columns of names must have other names than vector: rename it."
         )
+    names = [_quoted(name) for name in table.columns]
+    types = [
+        _sql_type(dtype) + " NOT NULL" * (name in ("key", "count"))
+        for name, dtype in table.schema.items()
+    ]
+    defined = [*map(" ".join, zip(names, types, strict=True))]
+    defined.append(f"vector {kind}({matrix.shape[1]}) NOT NULL")
+    listed = ", ".join([*names, "vector"])
+    with open(path, "wb") as file:
+        start = _SQL_START.format(defined=",\n  ".join(defined), columns=listed)
         file.write(start.encode())
-        _write_rows(vectors.keys, counts, matrix, file)
-        file.write(_SQL_END.format(type=kind).encode())
+        _write_rows(table, matrix, file)
+        updated = ", ".join(f"{x} = EXCLUDED.{x}" for x in [*names[1:], "vector"])
+        end = _SQL_END.format(columns=listed, updated=updated, type=kind)
+        file.write(end.encode())
+
+
+def _quoted(name: str) -> str:
+    """The name of a column in SQL."""
+    if name in ("key", "count"):
+        return name
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _sql_type(dtype: "pl.DataType") -> str:
+    """The type of PostgreSQL for a column."""
+    import polars as pl
+
+    if dtype == pl.UInt64:
+        return "numeric"
+    if dtype.is_integer():
+        return "bigint"
+    if dtype == pl.Boolean:
+        return "boolean"
+    return "double precision" if dtype.is_float() else "text"
 
 
 def _check_sql(vectors: Vectors) -> None:
@@ -132,19 +184,20 @@ def _check_sql(vectors: Vectors) -> None:
 
 
 def _write_rows(
-    keys: list[str], counts: np.ndarray | None, matrix: np.ndarray, file: BufferedIOBase
+    table: "pl.DataFrame", matrix: np.ndarray, file: BufferedIOBase
 ) -> None:
-    """Writes a line for each key, in COPY's text format."""
+    """Writes a line for each row and its vector, in COPY's text format."""
     import polars as pl
 
     num_rows = max(1, CHUNK_VALUES // matrix.shape[1])
-    for start in range(0, len(keys), num_rows):
-        chunk = slice(start, start + num_rows)
-        rows = pl.DataFrame(matrix[chunk]).write_csv(include_header=False)
-        fields = [[key.translate(_ESCAPES) for key in keys[chunk]]]
-        if counts is not None:
-            fields.append([*map(str, counts[chunk].tolist())])
-        fields.append([f"[{row}]" for row in rows.split("\n")[:-1]])
+    for start in range(0, len(table), num_rows):
+        rows = pl.DataFrame(matrix[start : start + num_rows])
+        vectors = rows.write_csv(include_header=False).split("\n")[:-1]
+        fields = [
+            [r"\N" if x is None else str(x).translate(_ESCAPES) for x in column]
+            for column in table[start : start + num_rows].iter_columns()
+        ]
+        fields.append([f"[{row}]" for row in vectors])
         lines = "".join("\t".join(line) + "\n" for line in zip(*fields, strict=True))
         file.write(lines.encode())
 

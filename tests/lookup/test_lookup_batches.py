@@ -106,6 +106,14 @@ def batch(capsys, lines: str, to: str, *options: str, run: str = "run") -> str:
     return capsys.readouterr().out
 
 
+def test_words_are_written_as_those_of_a_file(capsys):
+    batch(capsys, "b1\na2\n", "file.csv", "--topn", "3")
+    words = ["neighbors", "run", "b1", "a2", "--topn", "3", "--to", "words.csv"]
+    assert main(words) == 0
+    assert Path("words.csv").read_text() == Path("file.csv").read_text()
+    assert main(["neighbors", "run", "b1", "zz", "--to", "words.csv"]) == 2
+
+
 def test_a_pipe_is_read_once():
     reading, writing = os.pipe()
     with open(writing, "w") as file:

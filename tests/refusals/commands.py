@@ -204,7 +204,7 @@ NAMED w1 --where 'name=red mug'
 NAMED w1 --where price=4
     `where` 'price=4' leaves no key of the vocabulary.
 export run --to v.bin --names names.csv
-    Names can be written only to .parquet, got 'v.bin'.
+    Names can be written only to .parquet or .sql, got 'v.bin'.
 export replicas --to x.csv --stability 3 --names lists.parquet
     A .csv file has no column of lists or structs, got 'tags': give a .parquet file.
 [B53]

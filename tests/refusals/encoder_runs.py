@@ -274,7 +274,7 @@ neighbors encoder 12 --to s.png --json
 neighbors encoder --session 12 --to s.png
     `to` goes with neither --session, --stable nor --json.
 neighbors encoder 12 --to s.jpg
-    `to` must end in .png, got s.jpg.
+    `to` must end in .png for images, or .parquet or .csv, got s.jpg.
 neighbors encoder 12 --topn 0
     `topn` must be an integer >= 1, got 0.
 neighbors encoder 412

@@ -143,9 +143,11 @@ EDGES --min-count 3
 EDGES --unicode-errors replace
     `unicode_errors` applies only to texts, got 'replace' with `walks` = 4.
 train edges.tsv --p 2
-    `p` applies only to graphs, got 2.0 with `walks` = 0.
+    `p` applies only to graphs, got 2.0 with `walks` = 0: give --walks 10 for the edges
+    of a graph.
 train edges.tsv --walks-fixed
-    `walks_fixed` applies only to graphs, got True with `walks` = 0.
+    `walks_fixed` applies only to graphs, got True with `walks` = 0: give --walks 10 for
+    the edges of a graph.
 EDGES --q 0
     `q` must be a number from 1e-06 to 1000000.0, got 0.0.
 EDGES --walk-length 1

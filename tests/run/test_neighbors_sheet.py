@@ -272,7 +272,7 @@ def test_sheets_are_refused(runs, capsys, monkeypatch):
     for options, message in {
         "12 --to no/s.png": "no does not exist",
         "bad.png": "bad.png is not a whole image",
-        "12 --to s.jpg": "`to` must end in .png, got s.jpg",
+        "12 --to s.jpg": "`to` must end in .png for images, or .parquet or .csv, got",
         "0 1 2 3 4 5 6 7 8 9": large,
     }.items():
         assert neighbors(runs / "images", "--to", "s.png", *options.split()) == 2

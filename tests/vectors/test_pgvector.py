@@ -10,8 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
+from embedder.errors import InputError
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 from tests.commands import SECONDS
@@ -96,12 +98,18 @@ def server(tmp_path_factory) -> Iterator[Server]:
         server.run("pg_ctl", "-D", data, "-m", "immediate", "stop")
 
 
-def load(server: Server, vectors: Vectors, table: str | None = None, **options) -> None:
+def load(
+    server: Server,
+    vectors: Vectors,
+    table: str | None = None,
+    *flags: str,
+    **options,
+) -> None:
     path = server.folder / "load.sql"
     write_vectors(vectors, path, **options)
     path.chmod(0o644)
     name = ("-v", f"table={table}") if table else ()
-    done = server.psql(*name, "-f", str(path))
+    done = server.psql(*name, *flags, "-f", str(path))
     assert done.returncode == 0, done.stderr
 
 
@@ -135,6 +143,37 @@ def test_vectors_of_16_bits(server):
     np.testing.assert_array_equal(values, small.matrix.astype(np.float16))
 
 
+def test_another_file_replaces_the_rows_and_keeps_columns_of_the_user(server):
+    load(server, Vectors(["a", "b"], np.eye(2)), "again")
+    added = "ALTER TABLE again ADD COLUMN own text; UPDATE again SET own = 'mine'"
+    assert server.psql("-c", added).returncode == 0
+    load(server, Vectors(["b", "c"], 2 * np.eye(2)), "again", "-v", "replace=yes")
+    rows = server.rows("SELECT key, vector, own FROM again ORDER BY key")
+    assert rows == [["b", "[2,0]", "mine"], ["c", "[0,2]", ""]]
+
+
+def test_names_are_columns(server):
+    names = pl.DataFrame(
+        {
+            "a title": ["x\ty", None, 'of ":table"'],
+            "price": [1.5, -2.0, None],
+            "stock": [2**62, 0, None],
+            "sold": [True, None, False],
+        }
+    )
+    vectors = Vectors(["a", "b", "c"], np.eye(3), np.array([3, 2, 1]))
+    load(server, vectors, "named", columns=names)
+    rows = server.rows("SELECT * FROM named ORDER BY count DESC")
+    assert [row[:-2] for row in rows] == [
+        ["a", "x\ty", "1.5", str(2**62), "t"],
+        ["b", "", "-2", "0", ""],
+        ["c", 'of ":table"', "", "", "f"],
+    ]
+    names = names.select(vector="price")
+    with pytest.raises(InputError, match="other names than vector"):
+        write_vectors(vectors, server.folder / "x.sql", columns=names)
+
+
 def test_integer_keys_are_numbers(server):
     load(server, Vectors(["7", "-3"], np.eye(2), key_type="integer"), "numbers")
     assert server.rows("SELECT sum(key), min(vector::text) FROM numbers") == [
@@ -154,5 +193,5 @@ def test_a_table_that_exists_is_kept(server):
 def test_the_file_without_counts(tmp_path):
     write_vectors(Vectors(["a\\b"], np.array([[1.0, -0.5]])), tmp_path / "v.sql")
     text = (tmp_path / "v.sql").read_text()
-    assert 'COPY :"table" (key, vector) FROM STDIN;\na\\\\b\t[1.0,-0.5]\n\\.\n' in text
+    assert "(key, vector) FROM STDIN;\na\\\\b\t[1.0,-0.5]\n\\.\n" in text
     assert "count" not in text and "vector vector(2) NOT NULL" in text

@@ -51,7 +51,7 @@ def neighbors(args: Neighbors) -> None:
     )
     with opened_run(args.run, with_model=needs_model) as run:
         lookup = Lookup(args, run)
-        is_sheet = args.to is not None and args.queries is None and not _is_of_all(args)
+        is_sheet = args.to is not None and args.queries is None and not _is_table(args)
         if is_sheet and not lookup.is_encoder:
             raise InputError(
                 f"`to` applies only with --from, or to a run of an encoder, got {run}."
@@ -67,8 +67,10 @@ def neighbors(args: Neighbors) -> None:
 
 def _answer(lookup: Lookup, args: Neighbors) -> None:
     with lookup.among() as among:
-        if args.to is not None and (args.queries is not None or _is_of_all(args)):
-            source = lookup.keys if args.queries is None else args.queries
+        if args.to is not None and (args.queries is not None or _is_table(args)):
+            source: str | list[str] = args.queries or lookup.keys
+            if args.words or args.name:
+                source = _words(args, lookup)
             _write_batch(lookup, args, source, args.to, among)
             return
         if not (args.words or args.session or args.name or args.attributes):
@@ -131,7 +133,7 @@ def _check(args: Neighbors) -> None:
                 "--json."
             )
         check_batch(args.to)
-    elif args.to is not None and _is_of_all(args):
+    elif args.to is not None and _is_table(args):
         check_target(args.to, "`to`")
     elif args.to is not None:
         _check_sheet(args, args.to)
@@ -139,11 +141,10 @@ def _check(args: Neighbors) -> None:
         raise InputError("`decay` applies only with --session.")
 
 
-def _is_of_all(args: Neighbors) -> bool:
-    """Whether the neighbours of all tokens are written: to a table, without a query."""
-    has_query = args.words or args.queries or args.session or args.name
+def _is_table(args: Neighbors) -> bool:
+    """Whether the neighbours of words, or of all tokens, are written to a table."""
     is_table = args.to is not None and args.to.suffix.lower() in (".parquet", ".csv")
-    return is_table and not (has_query or args.attributes or args.json)
+    return is_table and not (args.session or args.attributes or args.json)
 
 
 def _check_sheet(args: Neighbors, to: Path) -> None:
