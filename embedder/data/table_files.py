@@ -48,6 +48,7 @@ def corpus_files(source: str | os.PathLike[str]) -> list[Path]:
             "than once. Write the text to a file."
         )
     if path.is_dir():
+        shown = [p for p in path.iterdir() if not p.name.startswith((".", "_"))]
         paths = sorted(p for p in path.iterdir() if has_ending(p) and not p.is_dir())
         if not paths:
             names = (name for _, _, names in os.walk(path) for name in names)
@@ -55,6 +56,7 @@ def corpus_files(source: str | os.PathLike[str]) -> list[Path]:
             if any(map(is_image_name, itertools.islice(names, _NAMES_READ))):
                 has = "of images: give --model encoder to train on them"
             raise InputNotFoundError(f"Corpus {source} is a folder {has}.")
+        _log_no_texts(path, [p for p in shown if p not in paths])
         return _checked(source, paths)
     if path.exists():
         _check_regular(path)
@@ -65,6 +67,24 @@ def corpus_files(source: str | os.PathLike[str]) -> list[Path]:
             return _checked(source, paths)
         raise InputNotFoundError(f"Corpus {source} matches no file.")
     raise InputNotFoundError(f"Corpus {source} does not exist.")
+
+
+def _log_no_texts(folder: Path, others: list[Path]) -> None:
+    """Logs how many files and folders beside the texts of a folder are not read."""
+    files = [x for x in others if x.is_file() and not format_by_name(x)]
+    below = [path for path in others if path.is_dir()]
+    found = (path for each in below for path in each.rglob("*"))
+    texts = filter(has_ending, itertools.islice(found, _MOST_LOOKED_AT))
+    num_texts = len(outside_runs(texts))
+    if files := outside_runs(files):
+        text = "Corpus %s: files that do not end in .txt or .gz, left out: %d."
+        _log.info(text, folder, len(files))
+    if num_texts:
+        _log.warning(
+            "Corpus %s: texts in folders below, left out: %d; a glob takes them: "
+            "'%s/**/*.txt'.",
+            *(folder, num_texts, folder),
+        )
 
 
 def _checked(source: str | os.PathLike[str], paths: list[Path]) -> list[Path]:

@@ -152,6 +152,27 @@ def test_the_log_says_how_many_files_of_runs_are_left_out(caplog):
 
 
 @pytest.mark.row("B22")
+def test_the_log_says_what_a_folder_of_texts_has_beside_them(caplog):
+    caplog.set_level("INFO")
+    for name in (
+        "a.txt",
+        "b.log",
+        "c.md",
+        ".hidden",
+        "below/d.txt",
+        "below/e/f.txt.gz",
+    ):
+        path = Path("texts", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("a b\n")
+    assert corpus_files("texts") == [Path("texts/a.txt")]
+    assert caplog.messages == [
+        "Corpus texts: files that do not end in .txt or .gz, left out: 2.",
+        "Corpus texts: texts in folders below, left out: 2; a glob takes them: "
+        "'texts/**/*.txt'.",
+    ]
+
+
 def test_a_target_may_be_no_part_of_a_run_but_a_new_file_in_it(capsys):
     assert train() == 0
     capsys.readouterr()

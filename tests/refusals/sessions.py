@@ -148,6 +148,8 @@ FILES: dict[str, Content] = {
     "cut.arrow": b"ARROW1\0\0" + b"x" * 99,
     "cut.jsonl": b'{"session":1,"item":2}\n{"sess',
     "array.json": b'[{"session":1,\n"item":2}]',
+    "kinds.jsonl": b'{"session":1,"item":null}\n{"session":1,"item":2}\n'
+    b'{"session":1,"item":{"id":3}}\n',
     "mixed/a.csv": GOOD,
     "mixed/b.jsonl": b'{"session":1,"item":2}\n',
     "other/a.csv": GOOD,
@@ -237,6 +239,8 @@ OF cut.jsonl
 OF array.json
     array.json is JSON, not JSON lines: write a row a line, as `to_json(path,
     orient="records", lines=True)` of pandas.
+OF kinds.jsonl
+    kinds.jsonl line 3: 'item' is an object, and a value in line 2: write one kind.
 OF mixed
     The files of a table must have one format: mixed/a.csv is CSV, mixed/b.jsonl is JSON
     lines.

@@ -532,9 +532,14 @@ class Table:
         try:
             yield from rows.collect_batches(chunk_size=size, maintain_order=True)
         except pl.exceptions.PolarsError as error:
-            if part.form is None:
+            if part.form is not None:
+                text = text_fault(part.paths, part.form, error)
+            else:
+                of_path = part.kind.fault if part.kind else lambda path: ""
+                text = next(filter(None, map(of_path, part.paths)), "")
+            if not text:
                 raise
-            raise InputError(text_fault(part.paths, part.form, error)) from error
+            raise InputError(text.removesuffix(".") + ".") from error
 
     def _column(self, part: Part, name: str, is_key: bool) -> pl.Expr:
         dtype = pl.String() if is_key else self.schema[name]

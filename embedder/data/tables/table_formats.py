@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import polars as pl
 
 from embedder.base.limits import NoRoomError, check_room, memory_limit
-from embedder.data.tables.text_form import head_of, marked_encoding
+from embedder.data.tables.text_form import head_of, marked_encoding, opened
 from embedder.disk.files import name_file_in_errors
 from embedder.disk.untrusted import TooLargeError, read_arrow_stream
 from embedder.errors import InputError
@@ -40,6 +40,8 @@ class TableFormat(NamedTuple):
     """The columns that a file says are an index."""
     check: Callable[[Path, bytes], None] = lambda path, head: None
     """Raises InputError if a file with these first bytes cannot be read."""
+    fault: Callable[[Path], str] = lambda path: ""
+    """What is wrong with a file that could not be read; "": that is not known."""
 
 
 def parquet_facts(path: Path, program: str, *keys: str) -> list[Any]:
@@ -78,6 +80,27 @@ def _check_json(path: Path, head: bytes) -> None:
         )
 
 
+def _mixed_kinds(path: Path) -> str:
+    """The first line of JSON lines where a key has an object, a list or a value, and
+    had another kind before; "": there is none."""
+    kinds: dict[str, tuple[str, int]] = {}
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        with opened(path) as file:
+            for number, line in enumerate(file, 1):
+                for key, value in json.loads(line).items() if line.strip() else ():
+                    if value is None:
+                        continue
+                    kind = "an object" if isinstance(value, dict) else "a value"
+                    kind = "a list" if isinstance(value, list) else kind
+                    before, first = kinds.setdefault(key, (kind, number))
+                    if before != kind:
+                        return (
+                            f"{path} line {number}: {key!r} is {kind}, and {before} in "
+                            f"line {first}: write one kind"
+                        )
+    return ""
+
+
 def _check_csv(path: Path, head: bytes) -> None:
     if b"\0" in head and marked_encoding(head) == "utf-8":
         raise InputError(f"{path} is not text: it has a NUL byte.")
@@ -99,6 +122,7 @@ JSON = TableFormat(
     is_text=True,
     joins_files=False,
     check=_check_json,
+    fault=lambda path: _mixed_kinds(path),
 )
 FORMATS = (
     PARQUET,

@@ -17,7 +17,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import polars as pl
 
@@ -416,6 +416,11 @@ def _opener(path: Path) -> Callable[..., Any]:
     with name_file_in_errors(path), open(path, "rb") as file:
         start = file.read(6)
     return next((o for m, o in _UNPACKED.items() if start.startswith(m)), open)
+
+
+def opened(path: Path) -> IO[bytes]:
+    """A file to read, unpacked where it is gzip, bzip2 or xz."""
+    return _opener(path)(path, "rb")
 
 
 def _text_of(path: Path, encoding: str) -> bytes:
