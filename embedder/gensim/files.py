@@ -5,6 +5,8 @@ as bytes, in arrays too, because the header of safetensors is limited.
 """
 
 import json
+import os
+import shutil
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
 from decimal import Decimal
@@ -16,7 +18,6 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save
 
-from embedder.disk.files import atomic_file
 from embedder.gensim.corpora import local_path
 
 KINDS: dict[str, Any] = {}
@@ -117,7 +118,9 @@ def as_json(value: Any, name: str) -> Any:
 
 
 def write(path_or_file: Any, saved: Saved) -> None:
-    """Writes a file, whole or not at all; or to an open one."""
+    """Writes a file, by another name that is renamed at the end; or to an open one. A
+    device or a named pipe is written into, and a file that is replaced keeps its mode.
+    """
     facts = {"kind": saved.kind, "facts": saved.facts}
     arrays = {
         name: np.ascontiguousarray(array, array.dtype.newbyteorder("="))
@@ -129,8 +132,20 @@ def write(path_or_file: Any, saved: Saved) -> None:
         path_or_file.write(data)
         return
     path = Path(local_path(path_or_file))
-    with atomic_file(path) as part:
+    path = Path(os.path.realpath(path))  # of a link its target
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        path.write_bytes(data)
+        return
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"Folder {path.parent} does not exist.")
+    part = path.with_name(f".{path.name[:60]}.{os.getpid()}.part")
+    try:
         part.write_bytes(data)
+        if path.is_file():
+            shutil.copymode(path, part)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def is_saved(path: Any) -> bool:

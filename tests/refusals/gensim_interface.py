@@ -132,7 +132,7 @@ Phrases(LINES)[iter([["a", "b"]])][0]
     RuntimeError: Type <class 'itertools.chain'> does not support slicing.
 [B74]
 built().save("no/m")
-    InputNotFoundError: Folder …/no does not exist.
+    FileNotFoundError: Folder …/no does not exist.
 built().save("m") or Word2Vec.load("m", mmap="w+")
     ValueError: `mmap` must be None or one of ('r', 'r+', 'c'), got 'w+'.
 load(built(), num_bytes=999)
