@@ -18,7 +18,11 @@ from embedder.metrics.scores import choices
 _KeyErrors = Literal["strict", "skip", "replace"]
 
 # Arguments that several verbs have, each with its text.
-_Config = Annotated[Path | None, "TOML file of settings. Flags override it."]
+_Config = Annotated[
+    Path | None,
+    "TOML file of settings; its paths are relative to the current folder. Flags "
+    "override it.",
+]
 _Preset = Annotated[
     Preset,
     "Defaults for a kind of data: items of sessions, words of a text, or nodes of a "
