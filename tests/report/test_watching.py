@@ -216,6 +216,23 @@ def test_a_faulty_checkpoint_is_passed_over(unfinished, capsys, monkeypatch, fau
     assert "Neighbours come with the first checkpoint" in shown(capsys, unfinished)
 
 
+def test_checkpoints_that_a_run_replaces_meanwhile_are_followed(
+    unfinished, capsys, monkeypatch
+):
+    newest, *_ = steps(unfinished)
+    check, folder = watch_probes.check_digests, unfinished / "checkpoints"
+
+    def replace(each: Path) -> None:
+        for step in steps(unfinished):
+            if step <= newest:
+                (folder / str(step)).rename(folder / str(newest + step))
+        check(each)
+
+    monkeypatch.setattr(watch_probes, "check_digests", replace)
+    text = " ".join(shown(capsys, unfinished).split())
+    assert f"Neighbours at update {2 * newest}" in text
+
+
 @pytest.mark.row("F56")
 def test_a_run_that_is_started_anew_has_its_own_words(run, runs):
     reader = watch_probes.Probes()

@@ -25,6 +25,7 @@ MOST = 200_000
 _INPUT = "params.tables.input"
 _FIRST, _LAST = 30, 7_000  # ranks of words that are neither "the" nor rare
 _PROBES, _FEW = 5, 300  # words
+_LISTED = 5  # times that checkpoints are listed, while a run replaces them
 
 
 class Near(NamedTuple):
@@ -116,9 +117,17 @@ class Probes:
                     self._read_older(run, checkpoint_steps(run.checkpoints)[:1])
                 self._take(None, table)
             return
-        for number, step in enumerate(steps := checkpoint_steps(run.checkpoints)):
+        steps: list[int] = []
+        for _ in range(_LISTED):
+            before, steps = steps, checkpoint_steps(run.checkpoints)
+            if steps == before or self._read_newest(run, steps):
+                return  # else the run has replaced them meanwhile
+
+    def _read_newest(self, run: Workdir, steps: list[int]) -> bool:
+        """Whether one of `steps`, newest first, is read."""
+        for number, step in enumerate(steps):
             if step == self._read:
-                return
+                return True
             try:
                 table = _of_checkpoint(run.checkpoints / str(step), self._ids)
             except (OSError, ValueError) as error:
@@ -129,7 +138,8 @@ class Probes:
             if self._neighbors is None:
                 self._read_older(run, steps[number + 1 : number + 2])
             self._take(step, table)
-            return
+            return True
+        return False
 
     def _read_older(self, run: Workdir, steps: list[int]) -> None:
         """Reads what the first neighbours are compared with, if there is anything."""
