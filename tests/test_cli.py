@@ -11,6 +11,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from embedder import __version__, errors
@@ -273,6 +274,22 @@ def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
     assert os.listdir() == ["text.txt"]
     assert train("--dry-run") == 0  # of the demo
     assert "vocabulary: 1" in capsys.readouterr().out
+
+
+def test_dry_run_says_how_long_longer_trainings_take(capsys, monkeypatch):
+    """Its calls are short, also those of an encoder, and no file is written."""
+    monkeypatch.setattr("embedder.engine.estimate._FEW_ITEMS", 100)
+    np.savez("x.npz", X=np.eye(80), y=np.arange(80) % 2)
+    encoder = "x.npz --model encoder --batch-size 2 --epochs 3"
+    for command in ("text.txt --epochs 9", encoder):
+        assert train(*command.split(), "--dry-run") == 0
+        *_, line = capsys.readouterr().out.splitlines()
+        about = r"time: about \d+ s on this machine, without evaluations and saves"
+        assert re.fullmatch(about, line)
+    assert sorted(os.listdir()) == ["text.txt", "x.npz"]
+    monkeypatch.setattr("embedder.engine.estimate.fits", lambda *_: False)
+    assert train("text.txt", "--epochs", "9", "--dry-run") == 0
+    assert "time: " not in capsys.readouterr().out
 
 
 def test_overwrite_starts_anew_where_the_corpus_can_be_read():

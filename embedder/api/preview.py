@@ -1,13 +1,16 @@
-"""A dry run: settings, data, devices and memory of a run."""
+"""A dry run: settings, data, devices, memory and time of a run."""
 
 import tempfile
 from pathlib import Path
 
 from embedder.api.families import open_task
-from embedder.config import Config, to_toml
+from embedder.config import Config, to_toml, with_options
+from embedder.engine.estimate import is_worth_timing, time_lines
 from embedder.engine.memory import memory_lines
 from embedder.engine.task import PretrainedRun, Trainer
 from embedder.errors import InputError
+
+_TIMED_UPDATES = "16"  # of a call
 
 
 def preview(
@@ -35,4 +38,10 @@ def preview(
         devices = f"devices: {training.devices_line}"
         toml = to_toml(training.config)
         about = training.description
-        return "\n".join([toml, *about, devices, *memory_lines(training)])
+        lines = [toml, *about, devices, *memory_lines(training)]
+        if is_worth_timing(training):
+            if config.run.model == "encoder":  # whose calls may be whole epochs
+                config = with_options(config, save_every=_TIMED_UPDATES)
+                training = task.plan(config, cache or Path(temporary))
+            lines += time_lines(training)
+        return "\n".join(lines)

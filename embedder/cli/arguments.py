@@ -95,7 +95,8 @@ class Train(Settings):
     """Resume although the corpus files have changed. Their tokens must be the same."""
     force_lock: _ForceLock = False
     dry_run: bool = False
-    """Print the settings, devices and memory of the run, and exit."""
+    """Print the settings, devices and memory of the run, of a longer one also the time,
+    and exit."""
     verbose: _Verbose = False
     save: SaveOptions = field(default_factory=SaveOptions)
     peers: PeersConfig = field(default_factory=PeersConfig)
