@@ -188,7 +188,9 @@ LARGE = {
 def test_a_bomb_is_refused_by_a_child_with_bounded_memory(
     limited, capsys, case, options
 ):
-    limited(64, "data.tables.formats", "data.tables.reader", "data.tables.text_form")
+    limited(
+        64, "data.tables.table_formats", "data.tables.reader", "data.tables.text_form"
+    )
     name = LARGE[case]()
     capsys.readouterr()
     assert all(path.stat().st_size < 8 * MIB for path in Path().glob(name))
