@@ -222,7 +222,10 @@ def relabelled(graph: Graph, order: np.ndarray) -> Graph:
         weights = np.diff(cumulative, prepend=0.0)
         starts = offsets[:-1][graph.degrees > 0]
         weights[starts] = cumulative[starts]
+    if len(neighbors) < 2**31:  # else scipy makes the neighbours 64 bits wide
+        offsets = offsets.astype(np.int32)
     matrix = csr_array((weights, neighbors, offsets), shape=(len(order),) * 2)[order]
+    del weights
     matrix.indices = inverse(order).astype(matrix.indptr.dtype)[matrix.indices]
     matrix.has_sorted_indices = False
     matrix.sort_indices()
