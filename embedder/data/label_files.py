@@ -58,8 +58,8 @@ def read_labels(path: Path, keys: list[str]) -> Labels:
     rows = _rows(path, ids)
     are_floats = all(_FLOAT.fullmatch(node) and node not in ids for node, _ in rows)
     for node, labels in rows:
-        if are_floats:  # integers that a program made floats
-            node = node.partition(".")[0]
+        if are_floats:
+            node = _integer(node)
         if node not in ids:
             unknown.add(node)
             continue
@@ -118,6 +118,11 @@ def _rows(path: Path, nodes: Container[str]) -> list[tuple[str, list[str]]]:
     return pairs
 
 
+def _integer(cell: str) -> str:
+    """The integer that a program made a float, else the cell."""
+    return cell.partition(".")[0] if _FLOAT.fullmatch(cell) else cell
+
+
 def _places(
     names: list[str], rows: list[list[str]], known: Container[str]
 ) -> tuple[int, list[int]]:
@@ -137,7 +142,8 @@ def _places(
     if not nodes:
 
         def num_known(column: int) -> int:
-            return sum(len(row) > column and row[column] in known for row in rows)
+            cells = [row[column] for row in rows if len(row) > column]
+            return sum(x in known or _integer(x) in known for x in cells)
 
         nodes = [max(others[0], index, key=num_known)]
     return nodes[0], labels or [k for k in others if k != nodes[0]]

@@ -99,6 +99,7 @@ def convolution_options() -> dict[str, str]:
     return _CONVOLUTIONS
 
 
+@functools.cache
 def prepare_devices() -> None:
     """To be called before the first use of a device.
 

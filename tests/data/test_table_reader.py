@@ -294,6 +294,9 @@ LABELS = {
         frame.set_index("person").rename_axis(None).team.to_csv(to)
     ),
     "numbers.csv": lambda frame, to: frame.to_csv(to),
+    "floats.csv": lambda frame, to: frame.set_index(
+        frame.person.astype(float).rename(None)
+    ).team.to_csv(to),
     "cut.csv": lambda frame, to: frame.to_csv(to, index=False, header=False),
     "usual.csv": lambda frame, to: frame.rename(columns={"person": "id"}).to_csv(to),
     "index.parquet": lambda frame, to: (

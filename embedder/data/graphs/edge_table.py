@@ -168,7 +168,8 @@ def _is_header(rows: list[list[str]]) -> bool:
     if len(first) < 2:
         return False
     names = [bool(_ID_NAME.fullmatch(cell)) for cell in first[:2]]
-    if all(names) and not any(_ID_NAME.fullmatch(x) for row in later for x in row[:2]):
+    below = (_ID_NAME.fullmatch(cell) for row in later for cell in row[:2])
+    if later and all(names) and not any(below):
         return True
     if len(first) == 3 and not is_number(first[2]) and not is_missing(first[2]):
         return all(is_number(row[2]) or is_missing(row[2]) for row in later)
