@@ -159,7 +159,10 @@ def test_commands_parse(path):
 
 @pytest.mark.parametrize("path", [*DOCUMENTS, *REFERENCES], ids=name)
 def test_links_benches_and_named_files_exist(path):
-    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", prose(path)):
+    defined = dict(re.findall(r"^\[([^\]]+)\]: (\S+)", prose(path), re.M))
+    assert {*re.findall(r"\[(\(\d+\))\]", prose(path))} <= {*defined}
+    links = re.findall(r"\]\((?!https?:)([^)\s]+)\)", prose(path))
+    for link in [*links, *defined.values()]:
         file, _, anchor = link.partition("#")
         target = (path.parent / file).resolve() if file else path
         assert target.exists(), link
