@@ -113,8 +113,9 @@ class Encoded:
     def description(self) -> str:
         weights = self.sequence_weights
         mean = f"; mean weight of a session {weights.mean:.4g}" if weights else ""
+        noun = "items" if self.item_name == "items" else "tokens"
         return (
-            f"vocabulary: {len(self.vocabulary):,} tokens, {self.num_tokens:,} of "
+            f"vocabulary: {len(self.vocabulary):,} {noun}, {self.num_tokens:,} of "
             f"{self.raw_tokens:,} occurrences{mean}"
         )
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -386,7 +387,10 @@ def test_a_run_of_sessions(capsys):
         assert main([*run, *flags]) == 2
         assert message in capsys.readouterr().err
     assert main([*run, "--weights", "w", "--dry-run"]) == 0
-    assert "; mean weight of a session 1." in capsys.readouterr().out
+    (line,) = [x for x in capsys.readouterr().out.splitlines() if "occurrences" in x]
+    assert re.fullmatch(
+        r"vocabulary: \d+ items, .*; mean weight of a session 1\..*", line
+    )
 
 
 @pytest.mark.spread(2)
