@@ -61,6 +61,8 @@ def _seconds(training: Trainer) -> float | None:
 
 def _text(seconds: float) -> str:
     """A time to two digits."""
+    if seconds < 1:
+        return "below 1 s"
     if seconds < 100:
         return f"about {seconds:.0f} s"
     if seconds < 6000:
