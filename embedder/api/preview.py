@@ -42,6 +42,7 @@ def preview(
         if is_worth_timing(training):
             if config.run.model == "encoder":  # whose calls may be whole epochs
                 config = with_options(config, save_every=_TIMED_UPDATES)
+                del training  # it may hold the examples
                 training = task.plan(config, cache or Path(temporary))
             lines += time_lines(training)
         return "\n".join(lines)

@@ -114,7 +114,7 @@ def write_sql(
     """Writes the columns key, those of `columns`, count if known, and vector.
 
     Vectors are of the type vector (float32), or of float16 halfvec (pgvector 0.7). Keys
-    are bigint if they were integers in the data, else text.
+    are bigint, or numeric above 2^63, if they were integers in the data, else text.
 
     Raises:
       InputError: there are too many dimensions, a key is too long or has U+0000, or a

@@ -122,7 +122,7 @@ JSON = TableFormat(
     is_text=True,
     joins_files=False,
     check=_check_json,
-    fault=lambda path: _mixed_kinds(path),
+    fault=_mixed_kinds,
 )
 FORMATS = (
     PARQUET,
