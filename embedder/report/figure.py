@@ -79,15 +79,16 @@ def draw(map_: Map, target: str) -> Figure:
     )
     ring = {"fill_color": None, "line_color": "#808080", "line_width": 2}
     plot.scatter("x", "y", source=marks, size="size", **ring)
-    columns: dict[str, list[Any]] = {"x": [], "y": [], "text": [], "size": []}
-    labels = ColumnDataSource(columns, name="labels")
+    columns = ("x", "y", "text", "size", "align", "offset")
+    labels = ColumnDataSource({each: [] for each in columns}, name="labels")
     plot.text(
         *("x", "y", "text"),
         source=labels,
         name="label_texts",
         text_font_size="size",
         text_baseline="bottom",
-        x_offset=4,
+        text_align="align",
+        x_offset="offset",
         y_offset=-3,
     )
     zoom = WheelZoomTool()

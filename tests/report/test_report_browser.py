@@ -215,7 +215,25 @@ def test_zoom_and_colours_change_the_map(browser, tmp_path):
     assert element(browser, "#map-legend").text.splitlines()[0] == "1 to 9"
 
 
-def test_groups_have_names_in_large_letters(browser, tmp_path):
+CUT = """
+const document_ = Bokeh.documents[0], {x, text, size, align, offset} =
+  document_.get_model_by_name("labels").data;
+const plot = document_.roots()[0], pen = document.createElement("canvas")
+  .getContext("2d"), {start, end} = plot.x_range;
+return text.filter((label, i) => {
+  pen.font = `${size[i]} Helvetica`;
+  const long = pen.measureText(label).width;
+  const place = (x[i] - start) / (end - start) * plot.inner_width + offset[i];
+  const left = align[i] == "right" ? place - long : place;
+  return left < -1 || left + long > plot.inner_width + 1;
+});
+"""
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_groups_have_names_in_large_letters(browser, tmp_path, width):
+    """And no name is cut at the map's edge, also on a phone."""
+    look(browser, width, "light")
     page = Page("map", [], [], map=make_token_map(NAMES))
     show(browser, page, tmp_path)
     labels = "return Bokeh.documents[0].get_model_by_name('labels').data"
@@ -225,6 +243,7 @@ def test_groups_have_names_in_large_letters(browser, tmp_path):
     names = [NAMES[token][:24] for token in page.map.groups]
     assert large and large == [name for name in names if name in large]
     assert "12px" in found["size"]  # of other tokens, where there is room
+    assert browser.execute_script(CUT) == []
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

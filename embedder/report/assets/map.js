@@ -166,14 +166,16 @@
       const [x0, x1] = [plot.x_range.start, plot.x_range.end];
       const [y0, y1] = [plot.y_range.start, plot.y_range.end];
       const [width, height] = [plot.inner_width || 800, plot.inner_height || 560];
-      const boxes = [], chosen = [];
+      const boxes = [], chosen = [], before = new Set();  // left of their points
       const groups = new Set(marked.length ? [] : data.groups);
       const isFree = (i) => {
         const size = groups.has(i) ? 1.4 : 1;
-        const left = (x[i] - x0) / (x1 - x0) * width;
+        const place = (x[i] - x0) / (x1 - x0) * width;
         const top = (y[i] - y0) / (y1 - y0) * height;
-        const right = left + 8 * size * shown(i).length + 8;
-        if (left < 0 || left > width || top < 0 || top > height) return false;
+        if (place < 0 || place > width || top < 0 || top > height) return false;
+        const long = 8 * size * shown(i).length + 8;
+        if (place + long > width && place > long) before.add(i);
+        const left = before.has(i) ? place - long : place, right = left + long;
         const tall = 18 * size;
         if (boxes.some(([l, r, t, h]) =>
           left < r && right > l && Math.abs(top - t) < Math.max(h, tall))) {
@@ -189,6 +191,8 @@
       labels.data = {
         x: chosen.map((i) => x[i]), y: chosen.map((i) => y[i]), text: chosen.map(shown),
         size: chosen.map((i) => groups.has(i) ? "17px" : "12px"),
+        align: chosen.map((i) => before.has(i) ? "right" : "left"),
+        offset: chosen.map((i) => before.has(i) ? -4 : 4),
       };
     }
 
