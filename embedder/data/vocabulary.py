@@ -80,7 +80,7 @@ def select_tokens(
     if num_kept == 0:
         most = order[0]
         raise NoTokensError(
-            f"No token occurs `min_count` = {min_count} times or more: the most "
+            f"Nothing occurs `min_count` = {min_count} times or more: the most "
             f"frequent, {tokens[most]!r}, occurs {counts[most]} times."
         )
     return order[:num_kept]

@@ -153,7 +153,9 @@ def log_dropped(encoded: TokenSource, grows: bool, flag: str) -> None:
         why = "they occur less than `min_count` times in this text"
         if isinstance(encoded, Replay):
             why += " and the earlier ones"
-    _log.info("%d distinct new tokens are dropped: %s.", encoded.dropped_types, why)
+    _log.info(
+        "%d new %s are dropped: %s.", encoded.dropped_types, encoded.item_name, why
+    )
 
 
 def log_restart(option: str) -> None:

@@ -258,8 +258,7 @@ def _encoded(inputs: TrainingInputs) -> Encoded | Walks:
     encoded = encode(source, options.min_count, known, cache)
     if not (encoded.num_tokens or inputs.is_partial_fit):
         raise InputError(
-            f"Corpus {source.source} has no token of the vocabulary of `resume`: give "
-            "--grow."
+            f"Nothing in {source.source} is in the vocabulary of `resume`: give --grow."
         )
     return encoded
 
@@ -275,7 +274,7 @@ def _new_rows(inputs: TrainingInputs, encoded: Encoded | Walks) -> RowLrMultipli
     if not is_new.any():
         least = inputs.config.tables.min_count
         raise InputError(
-            f"The sequences have no new token that occurs `min_count` = {least} times."
+            f"There are no new {encoded.item_name} that occur `min_count` = {least} times."
         )
     factors = is_new.astype(np.float32)
     return RowLrMultipliers(factors, factors)

@@ -127,7 +127,7 @@ class Vectors:
         try:
             return self.key_to_index[key]
         except KeyError:
-            raise InputKeyError(f"Token {key!r} is not in the vocabulary.") from None
+            raise InputKeyError(f"{key!r} is not in the vocabulary.") from None
 
     def near_spellings(self, key: str, num: int = 3) -> list[str]:
         """At most `num` keys spelled like `key`; takes 0.3 s for 70,000 keys."""
@@ -504,13 +504,14 @@ def short_repr(value: object) -> str:
 def check_known(
     keys: Iterable[str],
     known: Sequence[str],
-    what: str = "Token",
+    what: str = "",
     *,
     of_examples: bool = False,
 ) -> None:
     """Raises InputKeyError with near keys for the first that is not `known`.
 
     Args:
+      what: what the key is, as messages begin; "": nothing is said of it.
       of_examples: whether keys are those of examples, and not tokens.
     """
     all_known = {*known}
@@ -519,6 +520,7 @@ def check_known(
             near = " or ".join(map(repr, near_keys(key, known)))
             hint = f": did you mean {near}?" if near else "."
             if not of_examples:
-                raise InputKeyError(f"{what} {key!r} is not in the vocabulary{hint}")
+                shown = f"{what} {key!r}".lstrip()
+                raise InputKeyError(f"{shown} is not in the vocabulary{hint}")
             hint = hint if near else f": keys are such as {known[0]!r}."
             raise InputKeyError(f"{key!r} is not the key of an example{hint}")

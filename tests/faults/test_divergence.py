@@ -115,7 +115,7 @@ def test_the_last_checkpoint_goes_on_with_a_smaller_rate(stopped, capsys):
     assert main(["train", "text.txt", *smaller]) == 0
     said = capsys.readouterr().err
     assert f"run is not finished: its checkpoint {newest} is used." in said
-    assert "Starts from the vectors of 4 tokens; 0 are new" in said
+    assert "Starts from the vectors of 4 words; 0 are new" in said
     assert np.isfinite(read_vectors("next").matrix).all()
 
 

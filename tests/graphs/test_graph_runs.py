@@ -188,7 +188,7 @@ def test_nodes_that_are_integers_stay_integers():
     assert all(type(node) is int for node, _ in near)
     named = networkx.relabel_nodes(KARATE, str)
     trainer.fit_graph(named, 5, 20)
-    with pytest.raises(KeyError, match="Token 0 is not in the vocabulary"):
+    with pytest.raises(KeyError, match="0 is not in the vocabulary"):
         trainer.most_similar(0)
 
 

@@ -92,7 +92,7 @@ def test_replicas_have_intervals_and_sums_are_of_the_mean(capsys, monkeypatch):
 
 
 WRONG = {
-    "A1": "Token 'A1' is not in the vocabulary: did you mean 'a1'?",
+    "A1": "'A1' is not in the vocabulary: did you mean 'a1'?",
     ":top 3": "Unknown command ':top': give :help, :topn N or :quit.",
     ":topn": "`:topn` must have one number, got ''.",
     ":topn 3 4": "`:topn` must have one number, got '3 4'.",
@@ -156,7 +156,7 @@ def answer(key: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "titles"),
     [
-        ("a1\r\rA1\rb2\r\x04", ["a1", "Token 'A1' is not …", "b2"]),  # Ctrl-D ends
+        ("a1\r\rA1\rb2\r\x04", ["a1", "'A1' is not …", "b2"]),  # Ctrl-D ends
         ("a1\x03b2\r:quit\ra3\r", ["b2"]),  # Ctrl-C drops a line
         ("a2 + b1\t\r\x04", ["a2 + b1"]),  # the only key that begins so
     ],

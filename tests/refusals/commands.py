@@ -97,7 +97,7 @@ train nul.txt --workdir next
 train cut.gz --workdir next
     cut.gz is not a whole .gz file: …
 train rare.txt --workdir next
-    Corpus rare.txt: No token occurs `min_count` = 5 times or more: the most frequent,
+    Corpus rare.txt: Nothing occurs `min_count` = 5 times or more: the most frequent,
     'a', occurs 2 times.
 train missing.txt --workdir next
     Corpus missing.txt does not exist.
@@ -160,7 +160,7 @@ NEW --backend numba --update dense
     `update` must be 'rows' with numba, got 'dense'.
 []
 neighbors run W1
-    Token 'W1' is not in the vocabulary: did you mean 'w1'?
+    'W1' is not in the vocabulary: did you mean 'w1'?
 neighbors missing w1
     RUN missing does not exist.
 neighbors folder w1
@@ -183,7 +183,7 @@ neighbors run w1 --decay 0.5
     `decay` applies only with --session.
 [B61]
 neighbors run
-    WORD: give at least one token to look up, or lines on stdin.
+    WORD: give one or more to look up, or lines on stdin.
 [B28 B33]
 neighbors run --name x
     `name` needs `names`, the table of keys and names.
@@ -335,7 +335,7 @@ PYTHON = {"EmbeddingTrainer": EmbeddingTrainer, "model": model, "np": np}
 CALLS = r"""
 []
 model().most_similar("z")
-    InputKeyError: "Token 'z' is not in the vocabulary."
+    InputKeyError: "'z' is not in the vocabulary."
 model().doesnt_match([])
     `keys` must have a token, got none.
 model().most_similar(np.ones(4), "w0")

@@ -261,7 +261,7 @@ neighbors encoder 7 --stable
 neighbors encoder i.png
     FILE i.png is an image, and the encoder was trained on float32 [6]: give .npy.
 neighbors run i.png
-    Token 'i.png' is not in the vocabulary.
+    'i.png' is not in the vocabulary.
 [B50]
 neighbors encoder 12 --to s.png
     `to` needs images: the examples of RUN encoder are float32[6].
@@ -282,6 +282,6 @@ neighbors encoder 412
 neighbors encoder 412.png
     '412.png' is neither the key of an example nor an image file.
 neighbors encoder
-    WORD: give at least one token to look up, or lines on stdin.
+    WORD: give one or more to look up, or lines on stdin.
 """
 ROWS = rows_of(TEXT, WORDS, FILES)

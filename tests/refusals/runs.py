@@ -141,7 +141,7 @@ train text.txt --workdir old --resume old --overwrite
     `workdir` must be another folder than that of the run to resume, old: give --workdir
     NEW.
 train odd.txt --workdir next --resume old
-    Corpus odd.txt has no token of the vocabulary of `resume`: give --grow.
+    Nothing in odd.txt is in the vocabulary of `resume`: give --grow.
 NEW --grow
     `grow` needs `resume`, the run whose vectors are the start.
 NEW --resume nowhere

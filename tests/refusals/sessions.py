@@ -453,7 +453,7 @@ trained([["a", ""]])
 trained([["a", "x\ud800"]])
     A token must be valid Unicode, got 'x\ud800'.
 EmbeddingTrainer(min_count=4).fit([["a", "b"], ["b", "b"]])
-    No token occurs `min_count` = 4 times or more: the most frequent, 'b', occurs 3
+    Nothing occurs `min_count` = 4 times or more: the most frequent, 'b', occurs 3
     times.
 trained([[]])
     The corpus has no tokens.

@@ -102,10 +102,10 @@ def test_a_restart_on_a_trained_model_is_logged(trained, caplog):
 def test_dropped_tokens_are_counted(trained, caplog):
     caplog.set_level(logging.INFO)
     trained.partial_fit([*NEW, ["m", "a"]])
-    assert "2 distinct new tokens are dropped: `grow=True` adds rows" in caplog.text
+    assert "2 new words are dropped: `grow=True` adds rows" in caplog.text
     trained.min_count = 2
     trained.partial_fit([*NEW, ["m", "a"]], grow=True)
-    assert "1 distinct new tokens are dropped: they occur less than" in caplog.text
+    assert "1 new words are dropped: they occur less than" in caplog.text
 
 
 def encoded(sequences: list[list[str]]) -> Encoded:
@@ -344,7 +344,7 @@ def test_a_fold_in_trains_new_rows_alone():
     assert dict(trained.next_items(["oats"], topn=2)).keys() <= {"tea", "milk", "once"}
     assert 5 <= len(trained.loss_history) - num_epochs <= 20
     with pytest.raises(
-        ValueError, match="have no new token that occurs `min_count` = 1"
+        ValueError, match="no new words that occur `min_count` = 1"
     ):
         trained.fold_in(new)
     with pytest.raises(TypeError, match="must be text, as those of `fit`, got integer"):

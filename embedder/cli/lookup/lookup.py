@@ -91,7 +91,7 @@ class Lookup:
             for key in {*keys} - {*self.keys}:
                 if key.casefold() in folded:
                     raise InputKeyError(
-                        f"Token {key!r} is not in the vocabulary, but a name: give "
+                        f"{key!r} is not in the vocabulary, but a name: give "
                         f"--name {shlex.quote(key)}."
                     ) from error
             raise

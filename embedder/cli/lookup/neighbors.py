@@ -153,7 +153,7 @@ def _check_sheet(args: Neighbors, to: Path) -> None:
     if args.session or args.stable or args.json:
         raise InputError("`to` goes with neither --session, --stable nor --json.")
     if not args.words:
-        raise InputError("WORD: give at least one token to look up with `to`.")
+        raise InputError("WORD: give one or more to look up with `to`.")
     check_target(to, "`to`")
     check_sheet(to, len(args.words), 1)
 
@@ -309,7 +309,7 @@ def _answer_lines(lookup: Lookup, args: Neighbors, among: Keys) -> None:
     if is_prompt:
         return
     if not num_lines:
-        raise InputError("WORD: give at least one token to look up, or lines on stdin.")
+        raise InputError("WORD: give one or more to look up, or lines on stdin.")
     if num_failed:
         raise InputError(
             f"Standard input: {num_failed} of {num_lines} lines have no answer."
