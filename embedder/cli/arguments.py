@@ -20,8 +20,8 @@ _KeyErrors = Literal["strict", "skip", "replace"]
 # Arguments that several verbs have, each with its text.
 _Config = Annotated[
     Path | None,
-    "TOML file of settings; its paths are relative to the current folder. Flags "
-    "override it.",
+    "TOML file of settings; its paths start in its folder, or else in the current one. "
+    "Flags override it.",
 ]
 _Preset = Annotated[
     Preset,

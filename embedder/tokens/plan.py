@@ -274,7 +274,8 @@ def _new_rows(inputs: TrainingInputs, encoded: Encoded | Walks) -> RowLrMultipli
     if not is_new.any():
         least = inputs.config.tables.min_count
         raise InputError(
-            f"There are no new {encoded.item_name} that occur `min_count` = {least} times."
+            f"There are no new {encoded.item_name} that occur `min_count` = {least} "
+            "times."
         )
     factors = is_new.astype(np.float32)
     return RowLrMultipliers(factors, factors)

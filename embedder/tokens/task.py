@@ -148,8 +148,8 @@ class TokensTask:
         if self._base is not None:
             write_model(run.base, self._base)  # so the run no longer needs the other
             _log.info(
-                "Starts from the vectors of %d %s; %d are new; %.1f %% of the data is in "
-                "the vocabulary.",
+                "Starts from the vectors of %d %s; %d are new; %.1f %% of the data is "
+                "in the vocabulary.",
                 len(self._base.tokens),
                 encoded.item_name,
                 len(encoded.vocabulary) - len(self._base.tokens),

@@ -343,9 +343,7 @@ def test_a_fold_in_trains_new_rows_alone():
     assert trained.next_items(["tea", "milk"], topn=1)[0][0] in ("oats", "once")
     assert dict(trained.next_items(["oats"], topn=2)).keys() <= {"tea", "milk", "once"}
     assert 5 <= len(trained.loss_history) - num_epochs <= 20
-    with pytest.raises(
-        ValueError, match="no new words that occur `min_count` = 1"
-    ):
+    with pytest.raises(ValueError, match="no new words that occur `min_count` = 1"):
         trained.fold_in(new)
     with pytest.raises(TypeError, match="must be text, as those of `fit`, got integer"):
         trained.fold_in([[1, 2]])
