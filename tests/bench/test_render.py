@@ -25,6 +25,103 @@ def test_the_readmes_agree_with_the_results_and_are_short():
     assert lines[0] <= 120 and lines[1] <= 300, lines
 
 
+def medians(name: str, column: str, **cells: str) -> list[float]:
+    """Of the rows of the table of `name` that have these cells."""
+    table = render.TABLES[name](results.read_results(name))
+    rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    found = [row[column] for row in rows if cells.items() <= row.items()]
+    assert found
+    return [float(cell.split()[0]) for cell in found]
+
+
+def as_often(case: str) -> list[float]:
+    mine, popular = (
+        medians("attributes", column, case=case)
+        for column in ("attributes", "popularity within the category")
+    )
+    return [a / b for a, b in zip(mine, popular, strict=True)]
+
+
+def of_speed(*names: str) -> list[float]:
+    column = "to gensim, 2 workers"
+    return [x for name in names for x in medians(name, column, program="embedder")]
+
+
+def in_archive(row: str) -> list[float]:
+    """The figures in the last cells of a row that begins so: MiB, MiB, minutes."""
+    (line,) = re.findall(rf"^\| {row}.*$", read("bench/archive.md"), re.M)
+    resident, _, minutes = map(float, line.strip("| ").split(" | ")[-3:])
+    return [resident / 1024, minutes]
+
+
+def read(page: str) -> str:
+    return (results.CHECKOUT / page).read_text(encoding="utf-8")
+
+
+GRAPH = r"p = 0.5, q = 2, text, a checkpoint"
+SAVES = [f"tables, V = {size}" for size in ("68 k", "1 M")]
+SHARE = "% of 600 s"
+# The figures in a sentence, and what was measured: one number each, or with "to" the
+# least and the greatest of any.
+SENTENCES = [
+    ("README.md", "Skip-gram # to # times as fast", lambda: of_speed("cpu", "cpu-300")),
+    ("README.md", "CBOW # to # times", lambda: of_speed("cpu-cbow")),
+    (
+        "README.md",
+        "runs unchanged, in # to # of its time",
+        lambda: medians("recipes", "time, embedder to gensim"),
+    ),
+    (
+        "README.md",
+        "100 M edges in # GiB.*?: # minutes on two cores",
+        lambda: in_archive(GRAPH),
+    ),
+    (
+        "docs/how-to/train-on-a-graph.md",
+        "between 5 M nodes took # GiB",
+        lambda: in_archive(GRAPH)[:1],
+    ),
+    (
+        "docs/how-to/update-a-model.md",
+        "costs # % of throughput with 68 thousand rows .*? # % with a million rows",
+        lambda: [
+            x for row in SAVES for x in medians("checkpoints", SHARE, training=row)
+        ],
+    ),
+    (
+        "docs/how-to/train-on-sessions.md",
+        "nobody has bought is found # times as often",
+        lambda: as_often("after an unseen item")[:1],
+    ),
+    (
+        "docs/how-to/train-on-sessions.md",
+        "It happens # to # times as often",
+        lambda: as_often("to an unseen item"),
+    ),
+    (
+        "docs/reference/limits.md",
+        "a table of sessions needs about # GiB",
+        lambda: [max(medians("memory-sessions", "peak resident, MiB")) / 1024],
+    ),
+]
+
+
+@pytest.mark.parametrize("page, sentence, measured", SENTENCES)
+def test_figures_in_sentences_are_those_of_the_results(page, sentence, measured):
+    pattern = re.escape(sentence).replace(r"\.\*\?", ".*?").replace(r"\ ", r"\s+")
+    found = re.findall(pattern.replace(r"\#", r"(\d+(?:\.\d+)?)"), read(page), re.S)
+    assert len(found) == 1, "the sentence stands once"
+    figures = [found[0]] if isinstance(found[0], str) else found[0]
+    if "# to #" in sentence:
+        low, high = figures
+        ends = [(low, high)] * len(measured())
+    else:
+        ends = [(figure, figure) for figure in figures]
+    for value, (low, high) in zip(measured(), ends, strict=True):
+        digits = len(low.partition(".")[2])
+        assert float(low) <= round(value, digits) <= float(high)
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_results_have_a_table(name):
     table = render.TABLES[name](results.read_results(name))
