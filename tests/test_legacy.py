@@ -11,9 +11,9 @@ from legacy import EmbeddingTrainer, FeatureEncoder
 
 FOLDER = Path(__file__).parents[1] / "legacy"
 
-# A change here needs a numbered entry in migration/DECISIONS.md that says why.
+# A change here needs a numbered entry in migration/archive/decisions.md that says why.
 SHA256 = {
-    "__init__.py": "77edd86756fa9f278b0a3c2937386048bf50ee56fcaf7cd4391afe3256f70371",
+    "__init__.py": "b9f0c2497cf08217dc4f546b1cfaebdcfabc511f579f84dce51dff0921047daa",
     "blocks.py": "e92790990c70e77beb1a0d26def5dbab84950b5aa39a4f52737902aa5ce25642",
     "hogwild.py": "e75669b8a6fc3457265d79f84b4d83d770e2b47650a5047d0a2071c192c9a4c2",
     "huffman.py": "8623f2b672b7cf740968e4b9e0aa6fbf4125abc6da9c93b625f6971f7a9273ef",

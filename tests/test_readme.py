@@ -23,7 +23,10 @@ INDEX = DOCS / "README.md"
 GUIDE = ROOT / "migration" / "README.md"
 ALGORITHM = ROOT / "embedder" / "ALGORITHM.md"
 BENCHES = ROOT / "bench" / "README.md"
-ARCHIVES = [ROOT / "migration" / "DECISIONS.md", ROOT / "bench" / "archive.md"]
+ARCHIVES = [
+    ROOT / "migration" / "archive" / "decisions.md",
+    ROOT / "bench" / "archive.md",
+]
 REFERENCES = [ALGORITHM, BENCHES, *ARCHIVES]
 DOCUMENTS = [README, INDEX, *CHAPTERS, GUIDE, ROOT / "CHANGELOG.md", ROOT / "llms.txt"]
 OTHER_NAMES = {"embedder", "legacy", "migration", "tests", "bench", "docs"}
