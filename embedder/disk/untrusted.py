@@ -7,10 +7,12 @@ imports nothing of the package.
 """
 
 import contextlib
+import functools
 import io
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import polars as pl
@@ -41,7 +43,7 @@ def read_table(path: Path) -> pl.DataFrame:
         file.seek(max(0, os.path.getsize(path) - 4))
         if not start == file.read() == b"PAR1":
             raise ValueError("it does not begin and end with PAR1")
-    _run_child("parquet", os.path.abspath(path))
+    _read_by_child("parquet", os.path.abspath(path), files=_states([path]))
     try:
         return pl.read_parquet(path, glob=False)
     except (pl.exceptions.PolarsError, OSError) as error:
@@ -55,27 +57,41 @@ def read_arrow_stream(path: Path, max_bytes: int) -> pl.DataFrame:
       TooLargeError: the table takes more than `max_bytes`.
       UnreadableError: the file is no such stream, or is damaged.
     """
-    _run_child("stream", os.path.abspath(path), str(max_bytes))
+    arguments = "stream", os.path.abspath(path), str(max_bytes)
+    _read_by_child(*arguments, files=_states([path]))
     return pl.read_ipc_stream(path)
 
 
-def check_scan(frame: pl.LazyFrame, data_bytes: int) -> int:
+def check_scan(frame: pl.LazyFrame, data_bytes: int, paths: Iterable[Path]) -> int:
     """Bytes that the rows of `frame`, a scan of untrusted files, take in memory.
 
     The child process reads all rows in pieces, as the caller then may.
 
     Args:
       data_bytes: of memory for reading, with those of the files.
+      paths: of the files.
 
     Raises:
       TooLargeError: some rows take more than `data_bytes`.
       UnreadableError: reading fails.
     """
-    return int(_run_child("scan", str(data_bytes), plan=frame.serialize()))
+    plan, files = frame.serialize(), _states(paths)
+    return int(_read_by_child("scan", str(data_bytes), plan=plan, files=files))
 
 
-def _run_child(*arguments: str, plan: bytes = b"") -> str:
-    """What the child process prints."""
+def _states(paths: Iterable[Path]) -> tuple[object, ...]:
+    """What changes when one of the files does."""
+    states = map(os.stat, paths)
+    return tuple(
+        (s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for s in states
+    )
+
+
+@functools.lru_cache(256)
+def _read_by_child(
+    *arguments: str, files: tuple[object, ...], plan: bytes = b""
+) -> str:
+    """What the child process prints, which reads the same files in one way once."""
     command = [sys.executable, "-P", __file__, *arguments]
     child = subprocess.run(command, input=plan, capture_output=True)
     printed = child.stdout.decode()

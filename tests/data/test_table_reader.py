@@ -5,6 +5,7 @@ import gzip
 import json
 import logging
 import lzma
+import subprocess
 from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -378,3 +379,21 @@ def test_files_and_streams_of_arrow_are_one_table(order):
     frame.write_ipc_stream("stream.arrow")
     paths = [Path("file.arrow"), Path("stream.arrow")][::order]
     assert open_table(paths, SESSIONS).read(["item"]).rows() == [("a",), ("a",)]
+
+
+def test_a_process_of_its_own_reads_each_state_of_a_file_once(monkeypatch):
+    frame = pl.DataFrame(ROWS, ["session", "item"], orient="row")
+    frame.write_parquet("a.parquet")
+    started, run = [], subprocess.run
+    monkeypatch.setattr(
+        subprocess, "run", lambda *a, **k: started.append(a) or run(*a, **k)
+    )
+    assert rows("a.parquet") == rows("a.parquet") == ROWS
+    assert len(started) == 1
+    damaged = bytearray(Path("a.parquet").read_bytes())
+    damaged[4:40] = bytes(36)
+    Path("a.parquet").write_bytes(damaged)
+    for number in (2, 3):
+        with pytest.raises(ValueError, match="Invalid thrift"):
+            rows("a.parquet")
+        assert len(started) == number  # a failure is not kept

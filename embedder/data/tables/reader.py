@@ -219,7 +219,7 @@ def _read_in_child(
         if _is_small_gzip(packed, min(room // 4, _SMALL_TEXT_BYTES)):
             return 0
         room = min(room, _TEXT_BYTES)
-    return _checked(rows, size + room, paths[0])
+    return _checked(rows, size + room, paths)
 
 
 def _check_heads(paths: Sequence[Path], kinds: Sequence[TableFormat]) -> int:
@@ -233,20 +233,20 @@ def _check_heads(paths: Sequence[Path], kinds: Sequence[TableFormat]) -> int:
     scans = [_scanned((path,), kind, None) for path, kind in packed]
     room = size + memory_limit().size // 2
     if len(paths) == 1 and size <= _SMALL_BYTES:
-        return _checked(scans[0], room, paths[0])
-    _checked(pl.concat(scan.select(pl.len()) for scan in scans), room, paths[0])
+        return _checked(scans[0], room, paths)
+    _checked(pl.concat(scan.select(pl.len()) for scan in scans), room, paths)
     return 0
 
 
-def _checked(rows: pl.LazyFrame, data_bytes: int, path: Path) -> int:
+def _checked(rows: pl.LazyFrame, data_bytes: int, paths: Sequence[Path]) -> int:
     """`check_scan`, whose error about too large rows names the limit."""
     try:
-        return check_scan(rows, data_bytes)
+        return check_scan(rows, data_bytes, paths)
     except TooLargeError as error:
         limit = memory_limit()
         raise NoRoomError(
-            f"{path}: {error}, more than half the {gib(limit.size)} of {limit.source}: "
-            "give a part of it."
+            f"{paths[0]}: {error}, more than half the {gib(limit.size)} of "
+            f"{limit.source}: give a part of it."
         ) from error
 
 
