@@ -29,7 +29,12 @@ from embedder.data.examples.batches import (
 from embedder.data.examples.examples import UNLABELLED, Examples
 from embedder.encoders.augment import make_augment
 from embedder.encoders.memory import choose_loader, memory_advice, update_bytes
-from embedder.encoders.networks.encoder import Encoder, model_shapes, num_params
+from embedder.encoders.networks.encoder import (
+    Encoder,
+    model_shapes,
+    num_operations,
+    num_params,
+)
 from embedder.encoders.networks.network import Network
 from embedder.encoders.networks.registry import network_for, network_kind, network_name
 from embedder.encoders.objectives import Objective, objective_for
@@ -197,6 +202,9 @@ def plan(inputs: TrainingInputs) -> TrainingPlan:
         learning.augment is not None and learning.augment.mixup > 0,
     )
     limit = min(config.updates_per_call, inputs.call_limit)
+    scored = options.batch_size * learning.objective.views * len(replicas)
+    operations = 3 * scored * num_operations(network)  # of the gradients, too
+    kind = jax.default_backend()
     _check_parts(options, learning.objective, layout)
     _check_frozen(options.freeze_modules, network)
     num_updates = len(source.epochs) * source.num_batches
@@ -220,7 +228,7 @@ def plan(inputs: TrainingInputs) -> TrainingPlan:
         layout_reason=reason,
         loader=loader,
         feeding=feeding,
-        updates_per_call=updates_per_call(is_resident, source, limit),
+        updates_per_call=updates_per_call(is_resident, source, limit, operations, kind),
         schedule=schedule,
         rates=np.array([*varied.values()], np.float64) if varied else None,
         optimizer=inputs.optimizer,

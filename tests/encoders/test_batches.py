@@ -1,6 +1,7 @@
 """Batches of examples, in order and whole, and which loader makes them."""
 
 import dataclasses
+import math
 import time
 
 import jax
@@ -14,6 +15,7 @@ from embedder.data.examples.batches import (
     StepBatches,
     epoch_updates,
     split_validation,
+    updates_per_call,
 )
 from embedder.data.examples.examples import Examples
 from embedder.encoders import memory
@@ -23,6 +25,7 @@ from embedder.encoders.trainer import EncoderTrainer
 from embedder.engine.epochs import run_epochs
 from embedder.errors import InputError
 from tests.commands import run_python
+from tests.encoders import image_cases
 from tests.encoders.image_cases import make_training
 
 EPOCH = 4
@@ -220,3 +223,21 @@ def test_training_a_small_encoder_imports_no_tensorflow(tmp_path, monkeypatch):
     assert done.stdout.split()[-2:] == ["0", "False"], done.stderr
     line = "loader: memory, features of 0.0 MiB stay on the devices"
     assert line in done.stderr.splitlines()
+
+
+def test_a_call_takes_about_a_second_whatever_the_network():
+    """As a run stops, and says where it is, between calls."""
+    source = make_source(4000)
+
+    def size(operations: float, kind: str = "cpu", limit: float = math.inf) -> int:
+        return updates_per_call(True, source, limit, operations, kind)
+
+    assert [size(1e9), size(1e12), size(1e9, limit=7)] == [20, 1, 7]
+    assert size(1e9, "gpu") == size(1) == size(math.nan) == source.num_batches
+    labels = (np.arange(27) % 3).astype(np.int32)
+    images = Examples(np.zeros((27, 64, 64)), labels, list("abc"), [*map(str, labels)])
+    sizes = []
+    for network, arguments in (("mlp", ()), ("resnet", ("depth=18", "width=32"))):
+        config = image_cases.make_config(network, network_args=arguments)
+        sizes.append(plan(TrainingInputs(config, images, range(2))).updates_per_call)
+    assert sizes[0] == 4 > sizes[1]

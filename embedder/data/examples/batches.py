@@ -21,6 +21,7 @@ from embedder.data.examples.examples import Examples
 from embedder.data.tfdata import import_tensorflow, quiet_options
 
 _BYTES, _RESIDENT_BYTES = 2**23, 2**26  # of the features of a call
+_CPU_OPERATIONS, _GPU_OPERATIONS = 2e10, 1e13  # of a second, rather few
 _START = (-1,)  # position before the first batch of an epoch
 
 
@@ -149,12 +150,22 @@ def split_validation(
     return np.arange(num_train), np.arange(num_train, num_examples)
 
 
-def updates_per_call(is_resident: bool, source: BatchSource, limit: float) -> int:
-    """Number of updates of a call, S: some megabytes of features, at most `limit`.
+def updates_per_call(
+    is_resident: bool, source: BatchSource, limit: float, operations: float, kind: str
+) -> int:
+    """Number of updates of a call, S: some megabytes of features, and about a second.
 
-    The features of all replicas count, so that their calls take about as long as those
-    of one network.
+    A call cannot be stopped, and progress is that of whole calls. The features of all
+    replicas count, so that their calls take about as long as those of one network.
+
+    Args:
+      limit: at most so many.
+      operations: floating point operations of an update; NaN: not known.
+      kind: JAX's name of the platform of the devices, "cpu" or another.
     """
+    rate = _CPU_OPERATIONS if kind == "cpu" else _GPU_OPERATIONS
+    if operations > 0:
+        limit = min(limit, rate // operations)
     size = _RESIDENT_BYTES if is_resident else _BYTES
     whole = max(1, size // max(1, source.update_bytes))
     return int(max(1, min(whole, source.num_batches, limit)))
