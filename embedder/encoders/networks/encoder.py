@@ -38,40 +38,49 @@ class Encoder:
         object.__setattr__(self, "dtype", np.dtype(self.dtype))
 
     def init(self) -> Model:
-        """The first parameters and averages, in NumPy.
+        """The first parameters and averages, in NumPy."""
+        values: dict[str, np.ndarray] = {}
+
+        def create(_, shape, dtype, init, context):
+            with jax.ensure_compile_time_eval():
+                value = np.array(init(shape, dtype))
+            values[context.full_name] = value
+            return jnp.asarray(value)
+
+        params, averages = (
+            {
+                module: {name: values[f"{module}/{name}"] for name in arrays}
+                for module, arrays in shapes.items()
+            }
+            for shapes in self._shapes(create)
+        )
+        return Model(params, averages)
+
+    def shapes(self) -> Model:
+        """The shape and dtype of each array of `init`, without drawing any."""
+        return self._shapes(
+            lambda _, shape, dtype, init, context: jnp.zeros(shape, dtype)
+        )
+
+    def _shapes(self, create: Callable) -> Model:
+        """The shapes of all arrays, each of which `create` has made once.
 
         The network is only traced: Haiku would use it on an example, one operation
         after the other, each of which is compiled.
         """
-        values: dict[str, dict[str, np.ndarray]] = {"params": {}, "averages": {}}
-
-        def creator(kind: str) -> Callable:
-            def create(_, shape, dtype, init, context):
-                with jax.ensure_compile_time_eval():
-                    value = np.array(init(shape, dtype))
-                values[kind][context.full_name] = value
-                return jnp.asarray(value)
-
-            return create
 
         def call(x: jax.Array):
             with (
-                hk.custom_creator(creator("params")),
-                hk.custom_creator(creator("averages"), params=False, state=True),
+                hk.custom_creator(create),
+                hk.custom_creator(create, params=False, state=True),
             ):
                 return self._build()(x, Pass())
 
         example = jax.ShapeDtypeStruct((1, *self.network.example_shape), self.dtype)
         with jax.enable_x64(True):  # else float64 becomes float32
-            trees = jax.eval_shape(hk.transform_with_state(call).init, None, example)
-        params, averages = (
-            {
-                module: {name: values[kind][f"{module}/{name}"] for name in arrays}
-                for module, arrays in shapes.items()
-            }
-            for kind, shapes in zip(values, trees, strict=True)
-        )
-        return Model(params, averages)
+            return Model(
+                *jax.eval_shape(hk.transform_with_state(call).init, None, example)
+            )
 
     def embed(self, model: Model, x: Array) -> jax.Array:
         """Embeddings [B, E] of features [B, ...]."""
@@ -120,8 +129,7 @@ def scaled(x: Array, dtype: np.dtype) -> jax.Array:
 @functools.lru_cache(maxsize=32)
 def model_shapes(network: Network) -> Model:
     """The shape and dtype of each array of the model, in float32."""
-    model = Encoder(network, np.dtype("float32")).init()
-    return jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), model)
+    return Encoder(network, np.dtype("float32")).shapes()
 
 
 def num_params(network: Network) -> int:
