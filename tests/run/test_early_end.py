@@ -27,7 +27,7 @@ EVERY = ("--eval-every", "32")
 PAIRS = (*SMALL, "--epochs", "6", "--keep", "1", "--best-by", "pairs.tsv")
 ENCODER = ("--model", "encoder", "--loader", "memory", "--epochs", "6", "--keep", "1")
 VALIDATED = (*ENCODER, "--learning-rate", "0.1", "--batch-size", "4")
-VALIDATED += ("--validation-fraction", "0.3")
+VALIDATED += ("--validation-fraction", "0.3", "--no-report")
 BEST = ("--result", "best")
 
 
@@ -261,6 +261,7 @@ KINDS = {
 """What is trained on, and the score that tells the best evaluation of it."""
 
 
+@pytest.mark.spread(3)
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_held_out_tells_the_best_evaluation(kind, capsys):
     """Without --best-by; a run with --patience ends by the same score."""

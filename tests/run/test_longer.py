@@ -19,7 +19,7 @@ FAST += ("--blocks-per-update", "1")
 TEXT = ("text.txt", *FAST)
 ENCODER = ("examples.npz", "--model", "encoder", "--loader", "memory")
 ENCODER += ("--optimizer", "adam", "--batch-size", "4", "--validation-fraction", "0.2")
-SAVED = ("--save-every", "1epoch")
+SAVED = ("--save-every", "1epoch", "--no-report")
 CONSTANT = (*TEXT, "--alpha", "0.03", "--min-alpha", "0.03")
 KINDS = {
     "text": (*CONSTANT, "--backend", "numba", "--optimizer", "adagrad"),
@@ -70,7 +70,7 @@ def parts(run: str = "run") -> list[int] | None:
     return json.loads(Path(run, "corpus.json").read_text()).get("epochs")
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_run_of_two_parts_is_that_of_one(kind):
     """After no epochs, or where no schedule depends on their number."""

@@ -153,12 +153,6 @@ def test_old_rows_are_frozen_when_a_run_goes_on(grow):
     assert (model("after").input != new.input).any()
 
 
-def change_files() -> None:
-    vectors = read_vectors("given.npz")
-    write_vectors(Vectors(vectors.keys, vectors.matrix * 2), "given.npz")
-    Path("keys.txt").write_text("w2\n")
-
-
 @pytest.mark.spread(1)
 @pytest.mark.row("B36", "B16")
 @pytest.mark.parametrize("is_stopped", [True, False])
@@ -176,7 +170,9 @@ def test_a_changed_file_is_another_run(stopped, capsys, options, what, is_stoppe
     else:
         assert train(*options) == 0
     capsys.readouterr()
-    change_files()
+    vectors = read_vectors("given.npz")
+    write_vectors(Vectors(vectors.keys, vectors.matrix * 2), "given.npz")
+    Path("keys.txt").write_text("w2\n")
     for now in (options, []):
         assert train(*now) == 2
         assert f"{what} (--workdir alone resumes its own)" in error_line(capsys)
