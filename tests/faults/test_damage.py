@@ -19,6 +19,7 @@ TABLES = "--loader memory --vector-size 4 --min-count 1 --epochs 2 --save-every 
 TABLES += " --next-items"
 ENCODER = "--model encoder --loader memory --save-every 1epoch --batch-size 4 "
 ENCODER += "--epochs 2"
+SEVERAL = "--replicas 3 --no-report"
 
 
 def flip(path: Path, at: int | None = None) -> None:
@@ -45,7 +46,7 @@ def made(tmp_path_factory) -> Path:
             Image.fromarray(pixels).save(folder / f"images/{name}/{number}.png")
     assert train(folder, "text.txt", folder / "tables", TABLES) == 0
     assert train(folder, "images", folder / "encoder", ENCODER) == 0
-    assert train(folder, "text.txt", folder / "replicas", f"{TABLES} --replicas 3") == 0
+    assert train(folder, "text.txt", folder / "replicas", f"{TABLES} {SEVERAL}") == 0
     return folder
 
 

@@ -28,6 +28,7 @@ FAST = ("--loader", "memory", "--epochs", "1", "--vector-size", "4")
 FAST += ("--min-count", "1", "--block", "32")
 SESSIONS = ("--session", "session", "--item", "item", "--order", "order")
 ENCODER = ("--model", "encoder", "--loader", "memory", "--epochs", "3")
+TRAIN_SMALL = ("train", "small.npz", *ENCODER, "--no-report")
 TEXT = b"a b c d a c e f\n" * 200
 OTHER = TEXT[::-1].replace(b"\n", b" \n")
 A = "s3://data/texts/a.txt"
@@ -182,7 +183,7 @@ def test_no_secret_of_a_url_is_shown_or_kept(capsys, verb):
     Path("space.toml").write_text("alpha = [0.01, 0.02]\n")
     for name, size in (("small", 3), ("other", 4)):
         np.savez(f"{name}.npz", X=np.eye(8, size), y=[0, 1] * 4)
-    assert main(["train", "small.npz", *ENCODER, "--workdir", "encoder"]) == 0
+    assert main([*TRAIN_SMALL, "--workdir", "encoder"]) == 0
     with serving(Server()) as server:
         for name in ("texts/a.txt", "start.txt", "small.npz", "other.npz"):
             server.files[f"/{name}"] = Path(name).read_bytes()
@@ -218,7 +219,7 @@ def test_no_secret_of_a_url_is_shown_or_kept(capsys, verb):
 def test_no_secret_of_the_start_of_an_encoder_is_shown_or_kept(capsys, verb):
     np.savez("small.npz", X=np.eye(8, 3), y=[0, 1] * 4)
     Path("space.toml").write_text("learning_rate = [0.01, 0.02]\n")
-    assert main(["train", "small.npz", *ENCODER, "--workdir", "encoder"]) == 0
+    assert main([*TRAIN_SMALL, "--workdir", "encoder"]) == 0
     with serving(Server()) as server:
         server.files["/model.npz"] = Path("encoder/model.npz").read_bytes()
         start = server.url.replace("//", "//user:hunter2@") + "/model.npz?sig=hunter3"
@@ -458,6 +459,7 @@ def test_a_run_at_a_url_prints_what_it_prints_here(
     assert {"vectors.safetensors", "vectors.txt"} & names
 
 
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("run", "options", "ending"),
     [

@@ -10,7 +10,7 @@ from embedder.cli.main import main
 from tests.commands import error_line
 
 OPTIONS = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
-OPTIONS += ["--epochs", "9", "--sample", "0", "--save-every", "8"]
+OPTIONS += ["--epochs", "3", "--sample", "0", "--save-every", "8"]
 TEXT = "a b c d a c\n" * 200
 
 
@@ -118,6 +118,7 @@ def test_a_corpus_that_changed_is_refused_unless_forced(unfinished, expected, ca
     assert results() == expected
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F2", "F3")
 @pytest.mark.parametrize("name", ["900.orbax-checkpoint-tmp", "900"])
 def test_what_was_being_written_is_named_removed_and_never_read(

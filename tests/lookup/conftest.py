@@ -10,7 +10,7 @@ ITEMS = [f"{group}{i}" for group in "ab" for i in range(1, 6)]
 NUMBERS = {item: 100 + i for i, item in enumerate(ITEMS)}
 KINDS = dict(zip(ITEMS, "xyzxyzxyzx", strict=True))
 TRAIN = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
-TRAIN += ["--sample", "0", "--epochs", "2"]
+TRAIN += ["--sample", "0", "--epochs", "2", "--no-report"]
 
 
 @pytest.fixture(scope="session")

@@ -139,7 +139,7 @@ def test_a_table_is_no_pipe():
 def test_unknown_words_of_a_batch_have_the_vectors_of_their_ngrams(capsys):
     Path("night.txt").write_text("night nights day days\nnight fall\n" * 40)
     train = ["train", "night.txt", "--workdir", "night", "--subwords", "3", "4"]
-    assert main([*train, "--buckets", "1000", *TRAIN, "--no-report"]) == 0
+    assert main([*train, "--buckets", "1000", *TRAIN]) == 0
     capsys.readouterr()
     Path("k.txt").write_text("nightt\nnight\nx\n\n")
     batch = ["neighbors", "night", "--from", "k.txt", "--to", "n.parquet"]
