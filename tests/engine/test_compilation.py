@@ -51,6 +51,7 @@ assert main(["doctor"]) == 0
 """
 
 
+@pytest.mark.slow
 def test_a_platform_that_is_not_there_is_one_line(tmp_path):
     environment = {**os.environ, "JAX_PLATFORMS": "nonsense"}
     done = run_python("-c", PLATFORM, env=environment, cwd=tmp_path)
@@ -71,16 +72,6 @@ def test_a_python_that_embedder_cannot_run_with_is_one_line(tmp_path):
         done = run_python(*arguments, env=environment, cwd=tmp_path)
         (line,) = done.stderr.splitlines()
         assert done.returncode == 2 and line.startswith(f"embedder: {said}")
-
-
-def test_importing_draws_no_random_numbers_of_the_user():
-    program = (
-        "import random; state = random.getstate(); import embedder; "
-        "embedder.EmbeddingTrainer; embedder.FeatureEncoder; import embedder.gensim; "
-        "assert random.getstate() == state"
-    )
-    done = run_python("-c", program)
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
@@ -225,6 +216,7 @@ def test_a_run_of_an_encoder_gets_the_flag(tmp_path):
     assert "too slowly" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     jax.__version_info__ < (0, 10, 2), reason="no jaxlib before 0.10.2 knows the flag"
 )

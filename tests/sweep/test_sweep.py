@@ -13,7 +13,7 @@ import polars as pl
 import pytest
 
 from embedder.cli.main import main
-from tests.commands import error_line, run_python
+from tests.commands import error_line
 from tests.contract.events import at_each_event
 
 TOKENS = "text.txt --min-count 1 --epochs 4 --block 16 --tile 4 --blocks-per-update 2"
@@ -125,8 +125,8 @@ ALONE = NUMBA.replace("--block 16 --tile 4", "").replace("--epochs 4", "--epochs
         (SESSIONS, NUMBA, "held_out", 0),
         (SESSIONS, f"{TOKENS} --backend xla", "held_out", 1e-12),
         (NETWORKS, ENCODER, "val_loss", 1e-9),
-        ("window = [2, 3, 'session']", f"{ALONE} --window session", "held_out", 0),
         ("p = [0.5, 2.0]; alpha = [0.02, 0.05]", GRAPH, "link_auc", 0),
+        ("window = [2, 3, 'session']", f"{ALONE} --window session", "held_out", 0),
     ],
 )
 def test_a_trial_is_scored_as_a_run_of_its_own(space, flags, score, tolerance):
@@ -226,7 +226,7 @@ def test_a_search_goes_on_with_more_trials(capsys):
     flags = f"{NUMBA} --side-by-side 4 --halving 4"
     space = "alpha = { low = 0.01, high = 0.1 }"
     assert start(space, f"{flags} --trials 5") == 0
-    for trials in (6, 7, 8):
+    for trials in (6, 7):
         before = lines()
         assert start(space, f"{flags} --trials {trials}") == 0
         after = lines()
@@ -234,8 +234,8 @@ def test_a_search_goes_on_with_more_trials(capsys):
         new = [(each.trial, each.epochs) for each in after[len(before) :]]
         assert new == [(trials - 1, 1), (trials - 1, 4)]
     capsys.readouterr()
-    assert start(space, f"{flags} --trials 7") == 2
-    assert "`trials` 8 there, 7 now" in capsys.readouterr().err
+    assert start(space, f"{flags} --trials 6") == 2
+    assert "`trials` 7 there, 6 now" in capsys.readouterr().err
 
 
 @pytest.mark.slow
@@ -440,7 +440,7 @@ def test_a_sweep_warns_of_its_data_once(caplog):
     pixels = np.arange(4096, dtype=np.uint16).reshape(16, 4, 4, 16)
     np.savez("data.npz", X=pixels, y=[*"aaaabbbbccccdddd"])
     flags = "data.npz --model encoder --epochs 1 --loader memory --side-by-side 1"
-    assert start("batch_size = [8, 16]; learning_rate = [0.1, 0.2]", flags) == 0
+    assert start("batch_size = [8, 16]", flags) == 0
     for line in ("sorted by class", "from 0 to 65535"):
         assert sum(line in each for each in caplog.messages) == 1
 
@@ -480,9 +480,3 @@ def test_without_the_packages_of_the_extra(monkeypatch, capsys):
     assert re.search(
         r"`steps` .*Optuna.*'embedder-jax\[sweep\]'", capsys.readouterr().err
     )
-
-
-def test_help_answers_without_what_computes():
-    code = "import sys; from embedder.cli.main import main; main(['sweep', '--help']); "
-    done = run_python("-c", code + "print({'jax', 'numpy'} & {*sys.modules})")
-    assert done.stdout.splitlines()[-1] == "set()", done.stderr
