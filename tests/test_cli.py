@@ -304,6 +304,7 @@ def test_overwrite_starts_anew_where_the_corpus_can_be_read():
     assert not [*Path("r").glob("checkpoints/*")]
 
 
+@pytest.mark.slow
 def test_program_shows_a_bar_on_a_terminal():
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "embedder.cli.main", "train", "text.txt"]

@@ -153,7 +153,8 @@ def test_a_page_of_nothing_but_facts_is_whole():
     assert "script-src 'none'" in page.every("meta")[1].attributes["content"]
 
 
-def test_a_map_of_twenty_thousand_is_at_most_8_megabytes(monkeypatch):
+@pytest.mark.slow
+def test_a_map_of_twenty_thousand_is_at_most_8_megabytes():
     """Of replicas, with long tokens and names: the largest that there is."""
     num = 20_000
     vectors = RNG.normal(size=(2, num, 2)).astype(np.float32)

@@ -376,14 +376,10 @@ with at_each_event(Path("new"), event):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.row("F53", "F57")
 @pytest.mark.parametrize(
-    "part",
-    [".report.html*"]
-    + [
-        pytest.param(f"tensorboard/{name}*", marks=pytest.mark.slow)
-        for name in ("*projector_tensors", "*projector_metadata")
-    ],
+    "part", [".report.html*", "tensorboard/*_tensors*", "tensorboard/*_metadata*"]
 )
 def test_a_run_killed_within_its_report_is_finished(runs, here, capsys, part):
     """Or within the points for TensorBoard, whose config names what is there."""
