@@ -20,6 +20,7 @@ ROOMS = (
 
 MODULES = sorted((ROOT / "embedder").rglob("*.py"))
 LEGACY = sorted((ROOT / "legacy").rglob("*.py"))
+POSIX_MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
 PUBLIC = {*embedder.__all__, "__version__"}
 
 
@@ -27,17 +28,19 @@ PUBLIC = {*embedder.__all__, "__version__"}
 def imports(path: Path) -> list[tuple[str, bool]]:
     """Full names that a file imports, and whether that is inside a function."""
     found: list[tuple[str, bool]] = []
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    functions = ast.FunctionDef | ast.AsyncFunctionDef
-    of_functions = (x for x in ast.walk(tree) if isinstance(x, functions))
-    inside = {id(node) for x in of_functions for node in ast.walk(x)}
-    for node in ast.walk(tree):
+
+    def visit(node: ast.AST, inside: bool) -> None:
         if isinstance(node, ast.Import):
-            found += [(name.name, id(node) in inside) for name in node.names]
+            found.extend((name.name, inside) for name in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: import by the full name"
-            names = (f"{node.module}.{name.name}" for name in node.names)
-            found += [(name, id(node) in inside) for name in names]
+            found.extend((f"{node.module}.{name.name}", inside) for name in node.names)
+        inside |= isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        for child in ast.iter_child_nodes(node):
+            if not isinstance(child, ast.expr):  # in which no import can be
+                visit(child, inside)
+
+    visit(ast.parse(path.read_text(encoding="utf-8")), False)
     return found
 
 
@@ -144,3 +147,16 @@ def test_few_modules_import_what_is_outside():
     allowed = {"legacy", "numpy", *sys.stdlib_module_names}
     packages = {package for path in LEGACY for package, _ in top_packages(path)}
     assert "numpy" in packages and packages <= allowed
+
+
+def test_no_module_of_posix_is_imported_with_a_module():
+    """Windows has none of them."""
+    paths = [*MODULES, *LEGACY, *(ROOT / "migration").rglob("*.py")]
+    found = {
+        (relative(path), package, inside)
+        for path in paths
+        for package, inside in top_packages(path)
+        if package in POSIX_MODULES
+    }
+    assert ("embedder/disk/lock.py", "fcntl", True) in found
+    assert [each for each in found if not each[-1]] == []

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from legacy import EmbeddingTrainer, FeatureEncoder
+from legacy import EmbeddingTrainer
 
 FOLDER = Path(__file__).parents[1] / "legacy"
 
@@ -43,6 +43,7 @@ def test_sources_are_the_frozen_ones():
 SMALL = {"vector_size": 8, "min_count": 1, "block": 32, "epochs": 3}
 
 
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
 @pytest.mark.parametrize(
     "options",
@@ -72,14 +73,3 @@ def test_workers_train_as_one_does_and_end(sequences):
     together = EmbeddingTrainer(**SMALL, workers=2).fit(sequences)
     np.testing.assert_allclose(together.loss_history, alone.loss_history, rtol=0.1)
     assert multiprocessing.active_children() == []
-
-
-def test_the_encoder_learns_and_is_saved(tmp_path):
-    rng = np.random.default_rng(0)
-    y = rng.integers(3, size=300)
-    X = rng.normal(size=(300, 4)) + 2 * np.eye(3, 4)[y]
-    options = {"optimizer": "adam", "learning_rate": 0.05, "epochs": 10}
-    trained = FeatureEncoder((4, 8, 3), **options).fit(X, y)
-    trained.save(tmp_path / "model.npz")
-    loaded = FeatureEncoder.load(tmp_path / "model.npz")
-    assert trained.score(X, y) == loaded.score(X, y) > 0.8

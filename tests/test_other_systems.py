@@ -13,9 +13,7 @@ from embedder.base.threads import available_cores
 from embedder.disk import untrusted
 from embedder.run.stopping import Stop
 from tests.commands import run_python, wait_until
-from tests.test_layering import LEGACY, MODULES, ROOT, relative, top_packages
 
-POSIX_MODULES = {"fcntl", "grp", "pty", "pwd", "resource", "termios", "tty"}
 # Libraries, which are imported first and so keep what they need.
 OF_TRAINING = "import jax, numba, orbax.checkpoint, polars, tensorboardX"
 OF_COPIES = "import fsspec, fsspec.implementations.memory"
@@ -130,18 +128,6 @@ def test_a_second_locker_is_refused_and_no_former_owner_is_left(tmp_path):
     done = run_python("-c", OF_COPIES + WINDOWS + LOCKS, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "refused" in done.stdout and "has ended" not in done.stdout
-
-
-def test_no_module_of_posix_is_imported_with_a_module():
-    paths = [*MODULES, *LEGACY, *(ROOT / "migration").rglob("*.py")]
-    found = {
-        (relative(path), package, inside)
-        for path in paths
-        for package, inside in top_packages(path)
-        if package in POSIX_MODULES
-    }
-    assert ("embedder/disk/lock.py", "fcntl", True) in found
-    assert [each for each in found if not each[-1]] == []
 
 
 def test_what_the_system_does_not_tell_has_no_limit(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """A run with replicas on the command line: what it writes, prints and refuses."""
 
-import os
 import re
 import shutil
 from pathlib import Path
@@ -13,7 +12,6 @@ from embedder import read_ensemble, read_vectors
 from embedder.cli.main import main
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.ensemble_files import write_ensemble
-from tests.commands import error_line
 
 FAST = ["--loader", "memory", "--vector-size", "8", "--min-count", "1"]
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 40
@@ -36,18 +34,6 @@ def run(tmp_path_factory) -> Path:
     arguments = [str(folder / "text.txt"), "--workdir", str(path), *FAST]
     assert main(["train", *arguments, "--replicas", "3", "--seed", "5"]) == 0
     return path
-
-
-@pytest.mark.row("F39")
-def test_verify_finds_damaged_replicas(run, capsys):
-    shutil.copytree(run, "copy")
-    with open("copy/replicas.safetensors", "r+b") as file:
-        file.seek(-1, os.SEEK_END)
-        file.write(b"\x7f")
-    assert main(["verify", "copy"]) == 1
-    assert "replicas.safetensors: is not what was written" in capsys.readouterr().out
-    assert main(["neighbors", "copy", "fox"]) == 2
-    assert "replicas.safetensors is not a whole replicas file" in error_line(capsys)
 
 
 def printed(capsys, *arguments: str) -> tuple[list[str], list[tuple]]:
