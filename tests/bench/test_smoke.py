@@ -109,7 +109,6 @@ gpu-networks --networks conv-small --batch-size 8 --examples 50
 """
 """A run of each bench, and below it columns of numbers above 0 and how the first rows
 of its table begin."""
-FAST = "cpu", "small", "loader", "quality", "encoder", "spirals"
 NEEDS = {"judges": "node2vec"}
 NEEDS |= dict.fromkeys(("gpu-offline", "gpu-replicas", "gpu-networks"), PLUGIN)
 """Packages without which a bench has no table."""
@@ -183,9 +182,8 @@ def runs():
     )
     for name, arguments, columns, rows in parts:
         starts = [" ".join(row.split()) for row in rows.split(";")]
-        marks = [] if name in FAST else [pytest.mark.slow]
         given = name, arguments, [*map(int, columns.split())], [*filter(None, starts)]
-        yield pytest.param(*given, id=name, marks=marks)
+        yield pytest.param(*given, id=name)
 
 
 def test_every_bench_has_a_smoke_run():

@@ -205,16 +205,6 @@ def test_the_folder_of_a_killed_process_is_logged_and_removed(tmp_path, caplog, 
 
 
 @pytest.mark.row("F30")
-def test_the_folder_of_a_live_process_stays(tmp_path, caplog):
-    caplog.set_level("INFO")
-    with atomic_folder(tmp_path / "a") as temporary:
-        remove_unfinished_folders(tmp_path)
-        assert temporary.is_dir()
-        assert f"{temporary} is not finished and stays" in caplog.text
-    assert os.listdir(tmp_path) == ["a"]
-
-
-@pytest.mark.row("F30")
 @pytest.mark.parametrize("fault", ["no locks", "locks that exclude nobody", "host"])
 def test_nothing_is_removed_where_the_disk_has_no_locks(tmp_path, monkeypatch, fault):
     """Or of another host."""

@@ -32,17 +32,6 @@ def test_a_run_has_what_the_model_had(tmp_path, model):
     assert run.is_finished
 
 
-@pytest.mark.slow
-def test_a_training_of_the_oracle_is_resumed_by_the_port(tmp_path, model, sequences):
-    model_to_run(model, tmp_path / "run")
-    port = EmbeddingTrainer.load(Workdir(tmp_path / "run").model)
-    oracle = legacy.EmbeddingTrainer.load(model)
-    for trainer in (port, oracle):
-        trainer.partial_fit(sequences).partial_fit(sequences[:100])
-    np.testing.assert_allclose(port.vectors, oracle.vectors, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(port.loss_history, oracle.loss_history, rtol=1e-9)
-
-
 def test_nothing_is_overwritten_without_the_flag(tmp_path, model):
     run = tmp_path / "run"
     model_to_run(model, run)
