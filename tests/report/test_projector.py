@@ -12,11 +12,9 @@ from PIL import Image
 
 from embedder.cli.main import main
 from embedder.report import projector_files
-from embedder.report.projector_files import Points, metadata, sprite, write_projector
+from embedder.report.projector_files import metadata, sprite
 from embedder.vectors.export import read_vectors
 from tests.report.conftest import FAST, WORDS
-
-FILES = ("projector_tensors.bytes", "projector_metadata.tsv")
 
 
 def config(folder: Path) -> dict[str, list[str]]:
@@ -123,32 +121,9 @@ def test_sizes_are_bounded():
     assert max(sprite(images)[0].size) <= 8_192  # what TensorBoard reads
 
 
-def test_no_report_trains_without_and_report_writes_them(here):
-    command = ["train", "text.txt", *FAST, "--no-report", "--workdir", "new"]
-    assert main(command) == 0
-    folder = here / "new/tensorboard"
-    assert not [*folder.glob("*projector*")]
-    assert main(["report", "new", "--to", "page.html"]) == 0
-    assert not [*folder.glob("*projector*")]
-    assert main(["report", "new"]) == 0
-    assert len(read(folder)[0]) == len(WORDS)
-
-
 def test_a_finished_run_that_lost_its_vectors_stays_whole(here):
     """It resumes, and the files of before have no checksum."""
     Path("run/vectors.safetensors").unlink()
     assert main(["train", "text.txt", *FAST, "--workdir", "run"]) == 0
     assert main(["verify", "run"]) == 0
     assert len(read(here / "run/tensorboard")[0]) == len(WORDS)
-
-
-def test_writing_again_replaces_what_was_there(tmp_path):
-    images = np.full((2, 5, 5, 3), 9, np.uint8)
-    texts = {"key": ["a", "b"]}
-    write_projector(tmp_path, Points(np.ones((2, 3)), texts, images))
-    write_projector(tmp_path, Points(np.zeros((2, 4), np.float64), texts))
-    tensor, rows = read(tmp_path)
-    assert tensor.shape == (2, 4) and rows == [["a"], ["b"]]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        [*FILES, "projector_config.pbtxt"]
-    )

@@ -523,6 +523,7 @@ def test_a_low_window_shows_fewer_curves_and_names_the_others(
     assert len(left) == {50: 0, 16: 3, 9: 5}[height]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("F56")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_with_one_line_and_the_cursor(number):
