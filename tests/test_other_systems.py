@@ -8,6 +8,8 @@ import os
 import signal
 import sys
 
+import pytest
+
 from embedder.base.limits import memory_limit
 from embedder.base.threads import available_cores
 from embedder.disk import untrusted
@@ -115,6 +117,7 @@ assert Path(copy).read_bytes() == b"a b c"
 """
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_interrupted_resumed_and_asked(tmp_path):
     (tmp_path / "text.txt").write_text("the quick brown fox jumps over a dog\n" * 40)
     done = run_python("-c", OF_TRAINING + WINDOWS + TRAIN, cwd=tmp_path)

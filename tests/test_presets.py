@@ -4,15 +4,12 @@ import inspect
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from embedder.api.token_estimator import EmbeddingTrainer
-from embedder.cli.main import main
 from embedder.cli.parsing import parse, settings
 from embedder.config import Config, options_of
 from embedder.config.presets import PRESETS, with_preset
-from embedder.vectors.export import read_vectors
 
 NAMES = [name for name in PRESETS if name != "none"]
 
@@ -61,21 +58,6 @@ def test_a_file_and_then_flags_override_a_preset():
     assert of_file["epochs"] == PRESETS["items"]["epochs"]
     both = given(*preset, "--config", "my.toml", "--negative", "3")
     assert (both["negative"], both["sample"]) == (3, 0.5)
-
-
-def test_a_trainer_has_the_vectors_of_the_command(capsys):
-    """Also the noise tokens, which are others for whole sessions."""
-    command = ["train", "text.txt", "--preset", "items", "--vector-size", "4"]
-    command += ["--min-count", "1", "--loader", "memory", "--workdir", "run"]
-    assert main([*command, "--dry-run"]) == main(command) == 0
-    assert f"negative = {PRESETS['items']['negative']}" in capsys.readouterr().out
-    assert main(command) == 0
-    assert "run: finished before" in capsys.readouterr().out
-    run = read_vectors("run/vectors.safetensors")
-    trainer = EmbeddingTrainer.preset("items", vector_size=4, min_count=1)
-    trainer.fit("text.txt")
-    assert run.keys == trainer.index_to_key
-    np.testing.assert_array_equal(run.matrix, trainer.vectors)
 
 
 def test_walks_are_those_of_the_preset_unless_they_are_given():

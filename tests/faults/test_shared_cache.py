@@ -42,7 +42,7 @@ def parts(cache: str) -> list[Path]:
     return [path for path in Path(cache).glob(".*-*") if path.is_dir()]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.row("F30")
 @pytest.mark.parametrize("command", [TABLES, ENCODER], ids=["tables", "encoder"])
 @pytest.mark.parametrize("cache", ["cache", "one/cache"])

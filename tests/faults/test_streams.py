@@ -12,6 +12,7 @@ import pytest
 from embedder.cli.main import main
 from tests.commands import SECONDS
 
+pytestmark = pytest.mark.slow
 TRAIN = ["train", "text.txt", "--workdir", "run", "--loader", "memory"]
 TRAIN += ["--vector-size", "4", "--min-count", "1", "--sample", "0"]
 ENDLESS = ["--epochs", "100000"]
@@ -49,8 +50,8 @@ def wait_for_epochs(process: subprocess.Popen, num: int = 3) -> None:
     ("streams", "said"),
     [
         ("2>/dev/full", "The log has gaps: standard error failed (No space left"),
-        pytest.param("<&- >&- 2>&-", "", marks=pytest.mark.slow),
-        pytest.param(">/dev/full 2>/dev/full", "", marks=pytest.mark.slow),
+        ("<&- >&- 2>&-", ""),
+        (">/dev/full 2>/dev/full", ""),
     ],
 )
 def test_training_does_not_need_its_log(streams, said):
@@ -63,7 +64,6 @@ def test_training_does_not_need_its_log(streams, said):
     assert main(["verify", "run"]) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.row("F26", "F27")
 @pytest.mark.parametrize("number", [signal.SIGPIPE, signal.SIGHUP])
 def test_a_log_without_a_reader_and_a_closed_terminal_stop_the_run(sighup, number):
@@ -82,7 +82,6 @@ def test_a_log_without_a_reader_and_a_closed_terminal_stop_the_run(sighup, numbe
     assert [*Path("run/checkpoints").iterdir()]
 
 
-@pytest.mark.slow
 @pytest.mark.row("F26")
 def test_answers_that_cannot_be_written_are_an_error():
     """Where the output is the result."""

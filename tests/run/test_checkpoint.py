@@ -46,15 +46,15 @@ def test_the_newest_stay(checkpoints):
 def test_runs_in_threads_of_one_process_take_turns(tmp_path):
     def write_and_read(run: int) -> list[float]:
         checkpoints = Checkpoints(tmp_path / f"run{run}", keep=5)
-        save(checkpoints, *range(5 * run, 5 * run + 5))
+        save(checkpoints, *range(3 * run, 3 * run + 3))
         return [
             checkpoints.read(step).arrays["a"].sum() for step in checkpoints.steps()
         ]
 
-    with ThreadPoolExecutor(4) as pool:
-        sums = [*pool.map(write_and_read, range(4))]
+    with ThreadPoolExecutor(3) as pool:
+        sums = [*pool.map(write_and_read, range(3))]
     expected = [
-        [arrays(5 * run + i)["a"].sum() for i in range(5)][::-1] for run in range(4)
+        [arrays(3 * run + i)["a"].sum() for i in range(3)][::-1] for run in range(3)
     ]
     assert sums == expected
 

@@ -67,15 +67,3 @@ def test_a_run_that_begins_in_these_moments_is_no_folder_of_others(
 
     monkeypatch.setattr(Path, "iterdir", listing)
     folder.check_free(run)
-
-
-def test_folders_that_are_made_stay_unless_there_is_an_error(tmp_path):
-    with folder.created_folder(tmp_path / "a" / "b"):
-        pass
-    assert (tmp_path / "a" / "b").is_dir()
-    (tmp_path / "old").mkdir()
-    with pytest.raises(KeyboardInterrupt):
-        with folder.created_folder(tmp_path / "old" / "a" / "b"):
-            (tmp_path / "old" / "a" / "b" / "file").touch()
-            raise KeyboardInterrupt
-    assert list((tmp_path / "old").iterdir()) == []
