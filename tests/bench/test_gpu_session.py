@@ -20,6 +20,7 @@ def part(name: str, code: str, seconds: float = 30) -> Part:
     return Part(name, ("-c", code), seconds)
 
 
+@pytest.mark.slow
 def test_a_part_that_fails_or_hangs_costs_itself_alone(tmp_path):
     given = [
         part("device", f"print({json.dumps(ABOUT)!r})"),

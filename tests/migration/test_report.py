@@ -66,19 +66,6 @@ def test_lines_before_an_error_are_printed(capsys, text_file):
     assert "diverged" in printed.err
 
 
-def test_tables_that_are_not_finite_do_not_pass(capsys, text_file):
-    options = [
-        "--stages",
-        "100 updates",
-        "--alpha",
-        "1e300",
-        "--max-pairs-per-row",
-        "inf",
-    ]
-    assert parity(text_file, *options, "--sample", "0", "--dtype", "float64") == 1
-    assert "FAIL" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize("tolerance", [0, 1e-3])
 @pytest.mark.parametrize(
     ("actual", "desired"),

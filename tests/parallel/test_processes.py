@@ -284,6 +284,7 @@ def test_a_signal_to_any_ends_all_at_the_same_step(folder, assert_goes_on, told)
 
 
 @pytest.mark.row("F5")
+@pytest.mark.slow
 def test_ctrl_c_in_one_process_before_the_first_update_ends_all(folder):
     first, second = ends(start_two(*TWO, hang="interrupt"))
     assert [first[0], second[0]] == [130, 130], (first, second)

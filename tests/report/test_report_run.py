@@ -293,6 +293,7 @@ def test_a_run_that_is_not_finished_has_a_report_without_vectors(here, ended, en
     assert not found.every("section", id="map")
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("B63")
 @pytest.mark.parametrize("how", ["diverged", "stopped"])
 def test_how_a_run_ended_is_said_until_it_is_trained_anew(here, how, capsys):
