@@ -345,23 +345,6 @@ model().similarity(np.ones(2), "w0")
     A vector must be numbers [4], got float64[2].
 EmbeddingTrainer().vectors
     RuntimeError: The trainer is not trained yet: call `fit` first.
-[B7]
-EmbeddingTrainer().fit([])
-    The corpus has no tokens.
-EmbeddingTrainer().fit(["a b"])
-    InputTypeError: A sequence must be a list of tokens, got 'a b'.
-EmbeddingTrainer().fit([["a", 1]])
-    InputTypeError: A token must be a str, got 1.
-EmbeddingTrainer().fit([[""]])
-    A token must not be empty, got ''.
-EmbeddingTrainer().fit([["\ud800"]])
-    A token must be valid Unicode, got '\ud800'.
-EmbeddingTrainer().fit(5)
-    InputTypeError: `sequences_or_path` must be a path or an iterable of token lists,
-    got 5.
-[]
-EmbeddingTrainer.load("missing.npz")
-    InputNotFoundError: Model file missing.npz does not exist.
 EmbeddingTrainer(size=3)
     InputTypeError: EmbeddingTrainer.__init__() got an unexpected keyword argument
     'size'

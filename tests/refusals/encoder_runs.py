@@ -29,9 +29,7 @@ X = np.ones((6, 6), np.float32)
 FILES: dict[str, Content] = {
     "folder/readme": b"",
     "text.npz": "text",
-    "text.parquet": "text",
     "text.npy": "text",
-    "empty.npy": b"",
     "objects.npy": npy(np.array([{}])),
     "fine.npy": npy(X),
     "shape.npy": npy(X[:, :3]),
@@ -108,17 +106,8 @@ DATA text.txt
     folder, or an .npz file, or a folder with a folder of images for each class, or
     tables (.parquet, .arrow, .csv, .tsv, .jsonl), or .tar files of images with labels,
     as webdataset's.
-DATA folder
-    DATA folder must be an idx file of images (...images-idx3-ubyte, .gz) or its
-    folder, or an .npz file, or a folder with a folder of images for each class, or
-    tables (.parquet, .arrow, .csv, .tsv, .jsonl), or .tar files of images with labels,
-    as webdataset's.
 DATA text.npz
     text.npz has no features and labels: …
-DATA text.parquet
-    text.parquet is not Parquet, which its name says.
-DATA two
-    two/a/1.png is 9 x 7, and two/a/0.png 4 x 3: give --image-size HEIGHT WIDTH.
 convert encoder out.npz
     encoder/model.npz is not a whole model file: its format is b'embedder-encoder-model
     1', not b'embedder-table-model 1'.
@@ -134,8 +123,6 @@ embed encoder text.txt
     or .tar files of images with labels, as webdataset's.
 embed encoder text.npy
     FILE text.npy is not a whole .npy file: …
-embed encoder empty.npy
-    FILE empty.npy is not a whole .npy file: …
 embed encoder objects.npy
     FILE objects.npy is not a whole .npy file: it holds pickled objects, which are not
     read.
@@ -175,19 +162,12 @@ embed run fine.npy
 [B1 B6]
 evaluate encoder --examples missing.npz
     DATA missing.npz does not exist.
-evaluate encoder --examples text.txt
-    DATA text.txt must be an idx file of images (...images-idx3-ubyte, .gz) or its
-    folder, or an .npz file, or a folder with a folder of images for each class, or
-    tables (.parquet, .arrow, .csv, .tsv, .jsonl), or .tar files of images with labels,
-    as webdataset's.
 evaluate encoder --examples shape.npz
     --examples shape.npz must have features float32[6], as the encoder was trained on,
     got float32[3].
 evaluate encoder --examples bytes.npz
     --examples bytes.npz must have features float32[6], as the encoder was trained on,
     got uint8[6].
-evaluate encoder --examples none.npz
-    none.npz: features must be [n, ...] and labels [n], got [0, 6] and [0].
 evaluate encoder --examples nan.npz
     nan.npz: row 0 has features that are not finite.
 [B22]
@@ -229,8 +209,6 @@ evaluate nowhere --json
 export encoder --to p.csv --predictions
     `to` must end in .parquet or .safetensors, got 'p.csv'.
 export encoder --to p.parquet --predictions --replicas
-    Give one of --replicas, --stability N, --predictions and --parameters.
-export encoder --to p.parquet --predictions --stability 3
     Give one of --replicas, --stability N, --predictions and --parameters.
 export encoder --to p.parquet --stability 3
     `stability` applies only to a run of tokens with replicas, got encoder.
@@ -275,13 +253,9 @@ neighbors encoder --session 12 --to s.png
     `to` goes with neither --session, --stable nor --json.
 neighbors encoder 12 --to s.jpg
     `to` must end in .png for images, or .parquet or .csv, got s.jpg.
-neighbors encoder 12 --topn 0
-    `topn` must be an integer >= 1, got 0.
 neighbors encoder 412
     '412' is not the key of an example: did you mean '42' or '41' or '12'?
 neighbors encoder 412.png
     '412.png' is neither the key of an example nor an image file.
-neighbors encoder
-    WORD: give one or more to look up, or lines on stdin.
 """
 ROWS = rows_of(TEXT, WORDS, FILES)

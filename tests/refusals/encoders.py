@@ -69,9 +69,10 @@ def of_parquet(message: str, flags: str = "", /, **columns: Any) -> Refusal:
     return of_data(message, "a.parquet", pl.DataFrame(columns), flags)
 
 
-def of_keys(message: str, keys: list) -> Refusal:
-    message = f"a.parquet: column `name` {message}"
-    return of_parquet(message, "--key name", x=[1, 2], label=[1, 2], name=keys)
+def of_keys(message: str, keys: list, end: str = "csv") -> Refusal:
+    frame = pl.DataFrame({"x": [1, 2], "label": [1, 2], "name": keys})
+    message = f"a.{end}: column `name` {message}"
+    return of_data(message, f"a.{end}", frame, "--key name")
 
 
 def picture(kind: str = "PNG", size: tuple[int, int] = (3, 2)) -> bytes:
@@ -165,7 +166,7 @@ EXAMPLES = [
     of_parquet("a.parquet has no rows.", x=NO_LISTS[:0], label=[]),
     of_keys("has rows without a value.", ["a", None]),
     of_keys("must be unique, got 'a' more than once.", ["a", "a"]),
-    of_keys("must be names, got List(String).", [["a"], ["b"]]),
+    of_keys("must be names, got List(String).", [["a"], ["b"]], "parquet"),
     of_data("a.parquet cannot be read: ….", "a.parquet", b"PAR1"),
     of_encoded("has no bytes.", None),
     of_encoded(f"is not a whole image: {KINDS}", b"no"),
@@ -239,7 +240,6 @@ EXAMPLES = [
         "x-images-idx3",
         b"",
     ),
-    Refusal("train none.npz --model encoder", "DATA none.npz does not exist."),
 ]
 LABELS: dict[str, Content] = {
     "each.npz": {"X": A, "y": np.arange(4)},
@@ -312,24 +312,11 @@ IMAGES --init-from gone.npz
 IMAGES --init-from encoder
   `init_from` encoder has no module with parameters of the same names and shapes as
   the network: give the --network and --network-args of that run.
-IMAGES --patience 2
-  `patience` needs `validation_fraction`, got 2.
-IMAGES --validation-fraction 0.999
-  `validation_fraction` 0.999 of 150 examples leaves none to train on.
 IMAGES --schedule step --schedule-args boundaries=5,2
   `schedule_args` must be boundaries=, rising epochs above 0 such as 30,60, or
   factor=, a number in (0, 1), got 'boundaries=5,2'.
 IMAGES --schedule-args factor=0.5
   `schedule_args` applies only to `rate_schedule` step, got factor=0.5 with auto.
-IMAGES --layers 4 3
-  `layers` must be three widths or more, from features to classes, got (4, 3).
-IMAGES --layers 5 6 2
-  `layers` must go from 64 features to 3 classes, got 5 6 2.
-IMAGES --optimizer adm
-  `optimizer` must be one of optax, got 'adm', did you mean 'adam'?
-IMAGES --optimizer-args momentm=0.9
-  `optimizer_args` of 'adam' must be of b1, b2, eps, eps_root, mu_dtype, nesterov, got
-  'momentm'.
 IMAGES --optimizer sgd --optimizer-args momentum=x
   `optimizer_args` must be NAME=VALUE, a number, true or false, got 'momentum=x'.
 train each.npz --model encoder --objective supcon
@@ -380,8 +367,6 @@ FeatureEncoder(init_from=3).fit(A, Y)
   3.
 FeatureEncoder().fit_ensemble(X, Y, 1)
   `replicas` must be an integer >= 2, got 1.
-FeatureEncoder.load("no.npz")
-  InputNotFoundError: Model file no.npz does not exist.
 FeatureEncoder.load("encoder")
   encoder is not a whole encoder file: [Errno 21] …
 """

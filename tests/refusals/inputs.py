@@ -36,7 +36,6 @@ def labels(point: int, order: str) -> dict[str, np.ndarray]:
 
 
 WIDE = pl.Series([1, 2**100], dtype=pl.Int128)
-BOMB = np.array([{}], object)
 FACTS = {"damaged": '{"source": 5}', "deep": "[" * 9999, "list": "[]"}
 ENCODER = '[run]\nmodel = "encoder"\n[encoder]\n'
 FILES: dict[str, Content] = {
@@ -57,10 +56,6 @@ FILES: dict[str, Content] = {
     f"{WORD}/text.txt": "a b c\n" * 9,
     **{f"{name}/config.toml": "" for name in FACTS},
     **{f"{name}/corpus.json": text for name, text in FACTS.items()},
-    "objects.npz": dict.fromkeys(
-        ("format", "vectors", "tokens", "token_ends", "X", "y"), BOMB
-    ),
-    "model.npz": {"format": BOMB},
 }
 WORDS = {
     "NEW": "train text.txt --workdir new",
@@ -154,15 +149,5 @@ train --workdir deep
 train --workdir list
     list/corpus.json is damaged ('list' object has no attribute 'get'): give another
     --workdir, or the corpus and --overwrite to start anew.
-[B11]
-neighbors objects.npz a
-    objects.npz is not a whole vectors file: `vectors` holds pickled objects, which
-    are not read.
-train objects.npz ENCODER
-    objects.npz has no features and labels: `X` holds pickled objects, which are not
-    read.
-convert model.npz new
-    model.npz is not a whole model file: `format` holds pickled objects, which are
-    not read.
 """
 ROWS = rows_of(TEXT, WORDS, FILES)

@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 
-from embedder import EmbeddingTrainer
 from tests.refusals.rows import Content, Refusal, rows_of
 
 
@@ -273,11 +272,3 @@ ROWS += [
     )
     for i in range(len(MANIFESTS))
 ]
-ROWS.append(
-    Refusal(
-        lambda: EmbeddingTrainer().fit("-"),
-        "Corpus - must be a file on disk, not a stream: it is read more than once. "
-        "Write the text to a file.",
-        rows=("B24",),
-    )
-)

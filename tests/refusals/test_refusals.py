@@ -36,10 +36,11 @@ def cells() -> list:
 
 
 @pytest.fixture(scope="module")
-def shared(tmp_path_factory) -> Path:
+def shared(tmp_path_factory) -> tuple[Path, dict[Path, tuple[int, int]]]:
+    """A folder, and what is in it before and after each row."""
     folder = tmp_path_factory.mktemp("shared")
     write_shared(folder)
-    return folder
+    return folder, content(folder)
 
 
 def content(folder: Path) -> dict[Path, tuple[int, int]]:
@@ -52,12 +53,13 @@ def content(folder: Path) -> dict[Path, tuple[int, int]]:
 def test_bad_input_is_refused_in_one_line(
     row: Refusal, shared, tmp_path, monkeypatch, capsys
 ):
-    for path in shared.iterdir():
+    folder, whole = shared
+    for path in folder.iterdir():
         os.symlink(path, tmp_path / path.name)
     for name, each in row.files.items():
         write(tmp_path / name, each)
     monkeypatch.chdir(tmp_path)
-    before = content(tmp_path) | content(shared)
+    before = content(tmp_path) | whole
     if isinstance(row.call, str):
         stdin = io.TextIOWrapper(io.BytesIO(row.stdin.encode()))
         monkeypatch.setattr("sys.stdin", stdin)
@@ -71,7 +73,7 @@ def test_bad_input_is_refused_in_one_line(
         assert type(raised.value) is (row.error or InputError)
         found = str(raised.value)
     assert re.fullmatch(re.escape(row.message).replace("…", ".*"), found), found
-    after = content(tmp_path) | content(shared)
+    after = content(tmp_path) | content(folder)
     assert {path: after.get(path) for path in before} == before
     new = {path for path in after.keys() - before.keys() if "cache" not in path.parts}
     assert not new or not isinstance(row.call, str)

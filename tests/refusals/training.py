@@ -283,25 +283,11 @@ PYTHON = {
 }
 CALLS = r"""
 [B36]
-after("fit", LINES, freeze="known")
-    `freeze` known needs vectors to start from: give --init-from or --resume.
 after("fit", LINES, freeze=[])
     `freeze` keys has no key.
 after("fit", LINES, freeze="missing")
     InputNotFoundError: `freeze` must be all, known, or a file with a key a line,
     got 'missing', which does not exist.
-after("fit", LINES, init_from="vectors.csv")
-    `path` must end in .txt, .vec, .txt.gz, .vec.gz, .bin, .safetensors, .npz or
-    .parquet, got 'vectors.csv'.
-after("fit", LINES, init_from=vectors("a", 1, 1))
-    `init_from` the given vectors has vectors of 2 numbers, and `vector_size` is 3:
-    set it to 2.
-after("fit", LINES, init_from=vectors("q", 1, 1, 1))
-    `init_from` the given vectors has no token of the corpus: its first keys are
-    'q', those of the corpus 'a', 'b', 'c'.
-after("fit", LINES, init_from=vectors("a", 1, 1, -1e99))
-    `init_from` the given vectors has a value that float32 cannot hold, -1e+99: give
-    --dtype float64.
 after("partial_fit", LINES, init_from=vectors("a", 1, 1, 1))
     `init_from` applies only to a trainer that is not trained yet, got Vectors(1
     keys, 3 dimensions): call `fit`, or leave it out.
@@ -318,21 +304,13 @@ new("partial_fit", LINES, grow=True, replay=0.5, earlier=LINES)
     `replay` needs a trained trainer, got 0.5.
 after("partial_fit", LINES, schedule="slow")
     `schedule` must be 'continue' or 'restart', got 'slow'.
-after("partial_fit", LINES, schedule="continue", replay=2, earlier=LINES)
-    `replay` must be a number from 0 to 1, got 2.
 after("partial_fit", LINES, schedule="continue", replay=0.5)
     `replay` and `earlier`, the sequences to replay, need each other, got `replay`
     0.5 and `earlier` None.
-after("partial_fit", LINES, schedule="restart", replay=0.5, earlier=LINES)
-    `replay` does not go with `schedule` = 'restart', got 0.5.
 after("partial_fit", LINES, schedule="continue", replay=0.5, earlier=[[1]])
     InputTypeError: Tokens must be text, as those of `fit`, got integer.
 after("partial_fit", LINES, schedule="continue", replay=0.5, earlier="none.txt")
     InputNotFoundError: Corpus none.txt does not exist.
-[B82]
-load("hs.npz").partial_fit(LINES, grow=True)
-    `grow` does not go with `hs`: new tokens make another Huffman tree. Train anew,
-    or leave out `grow`.
 [B84]
 load("hs.npz", hs=False, negative=5).save("model.npz")
     `hs` must be True and `negative` 0, as when the tables were trained, got False
