@@ -162,16 +162,6 @@ def test_operations_are_applied_one_after_the_other(shape):
     assert actual.dtype == np.float32
 
 
-@pytest.mark.slow
-def test_an_example_does_not_depend_on_its_batch():
-    """Any order of a part of a batch gives every example the same pixels."""
-    augment, images, of_all = jax.jit(make_augment(ALL)), images_of((7, 5, 3)), keys()
-    whole = np.asarray(augment(images, of_all))
-    some = np.random.default_rng(1).permutation(NUM)[:7]
-    found = np.asarray(augment(images[some], of_all[some]))
-    np.testing.assert_allclose(found, whole[some], rtol=0, atol=1e-6)
-
-
 def draws_of(operation: Operation, shape=(8, 6, 3)) -> list[np.ndarray]:
     return [*map(np.asarray, draw_all(operation, shape, 4000))]
 

@@ -41,17 +41,10 @@ def train(*flags: str, run: str = "run") -> int:
     return main(["train", "points.npz", "--workdir", run, *given.split(), *flags])
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     ("options", "flags"),
     [
-        (
-            {
-                "schedule": "step",
-                "schedule_args": {"boundaries": (2, 5), "factor": 0.2},
-            },
-            "--schedule step --schedule-args boundaries=2,5 factor=0.2",
-        ),
         (
             {"eval_every": 4, "patience": 3, "result": "best"},
             "--eval-every 4 --patience 3 --result best",
@@ -60,7 +53,6 @@ def train(*flags: str, run: str = "run") -> int:
             {"eval_every": "3epochs", "result": "best"},
             "--eval-every 3epochs --result best",
         ),
-        ({"compute_dtype": "bfloat16"}, "--compute-dtype bfloat16"),
     ],
 )
 def test_each_setting_is_that_of_the_command_and_does_something(options, flags):

@@ -398,6 +398,8 @@ def test_the_named_field_is_the_label_whatever_else_there_is(tmp_path):
     made = shard(GREYS, lambda n: {".cls": b"7", ".json": b'{"kind": "k%d"}' % n})
     path = write_tar(tmp_path / "a.tar", made)
     assert read(path, label="kind").classes == ["k0", "k1", "k2", "k3"]
+    path = write_tar(tmp_path / "b.tar", shard(GREYS, lambda n: {}))
+    assert read(path, needs_labels=False).classes == [UNLABELLED]
 
 
 def test_what_is_left_out_of_a_tar_is_counted(tmp_path, caplog):
@@ -432,15 +434,6 @@ def test_several_tars_are_one_set(tmp_path, is_folder):
     assert sorted(found.keys) == ["s0/0", "s0/1", "s1/0", "s1/1"]
     for key, image in zip(found.keys, found.features, strict=True):
         assert (image == GREYS[2 * int(key[1]) + int(key[3])]).all()
-
-
-def test_field_of_json_is_the_label_option(tmp_path):
-    made = shard(GREYS, lambda n: {".json": json.dumps({"kind": f"k{n}"}).encode()})
-    path = write_tar(tmp_path / "a.tar", made)
-    assert read(path, label="kind").classes == ["k0", "k1", "k2", "k3"]
-    with pytest.raises(ValueError, match="'0' has no label: neither 0.cls, .* 'label'"):
-        read(path)
-    assert read(path, needs_labels=False).classes == [UNLABELLED]
 
 
 @pytest.mark.row("B46")
@@ -596,6 +589,7 @@ def train(*arguments: str) -> int:
     return main(["train", "photos", *flags.split(), *arguments])
 
 
+@pytest.mark.slow
 def test_images_that_are_decoded_each_time_need_no_tensorflow(here, capsys):
     write_folder(here / "photos", COLOURS)
     for decode in ("once", "each"):

@@ -53,20 +53,6 @@ def test_port_and_oracle_write_the_same_members(tmp_path, optimizer):
     ]
 
 
-def test_a_write_that_fails_keeps_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "model.npz"
-    trainer, before = save(path), path.read_bytes()
-
-    def full(file, **members):
-        file.write(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(np, "savez", full)
-    with pytest.raises(OSError, match="No space left"):
-        trainer.save(path)
-    assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
-
-
 def test_a_damaged_file_is_refused_or_read_as_it_was(tmp_path):
     """Cut short, or with a flipped bit: some are in a date, or a name nobody reads."""
     path, message = (

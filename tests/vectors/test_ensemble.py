@@ -280,19 +280,3 @@ def test_tables_have_a_row_for_each_token_and_columns_of_names(tmp_path):
         assert write_stability(each, 2, path) == ["5", "-1"]
         found = pl.read_parquet(path)["token"]
         assert found.dtype == pl.Int64 and found.to_list() == [5, -1]
-
-
-def test_an_unfinished_write_leaves_the_old_file(tmp_path, monkeypatch):
-    path = tmp_path / "x.safetensors"
-    write_ensemble(hand(), path)
-    before = path.read_bytes()
-
-    def full(arrays, path, metadata):
-        path.write_bytes(b"half")
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("safetensors.numpy.save_file", full)
-    with pytest.raises(OSError, match="No space"):
-        write_ensemble(noisy(0.0), path)
-    assert path.read_bytes() == before
-    assert [p.name for p in tmp_path.iterdir()] == ["x.safetensors"]

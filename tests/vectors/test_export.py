@@ -1,9 +1,12 @@
 """Files of vectors: round trips, exchange with gensim and word2vec.c, damage."""
 
+import contextlib
+import functools
 import gzip
 import os
 import tempfile
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from embedder import EmbeddingTrainer, FeatureEncoder
 from embedder.vectors import export
+from embedder.vectors.ensemble import Ensemble
+from embedder.vectors.ensemble_files import write_ensemble
 from embedder.vectors.export import endings, format_names, read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
 
@@ -279,10 +285,22 @@ def test_files_have_the_usual_mode_and_links_stay(tmp_path, ending):
     assert_same(read_vectors(link), SMALL, counts=whole)
 
 
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """The body fails, as no file may have more than 5,000 bytes."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+
 @pytest.mark.row("F49")
 @pytest.mark.parametrize("name", format_names())
 def test_a_full_disk_keeps_the_old_file_and_leaves_no_new_one(tmp_path, name):
-    resource = pytest.importorskip("resource")
     if name == "faiss":
         pytest.importorskip("faiss")
     given = next(each for each in export.FORMATS if each.name == name)
@@ -293,12 +311,25 @@ def test_a_full_disk_keeps_the_old_file_and_leaves_no_new_one(tmp_path, name):
         path.write_bytes(b"old")
     rng = np.random.default_rng(0)
     vectors = Vectors([str(i) for i in range(500)], rng.random((500, 100)))
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, limits[1]))
-    try:
-        with pytest.raises(OSError, match="File too large"):
-            write_vectors(vectors, path, format=name)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with full_disk():
+        write_vectors(vectors, path, format=name)
     assert os.listdir(tmp_path) == ([] if is_new else [path.name])
     assert is_new or path.read_bytes() == b"old"
+
+
+@pytest.mark.row("F49")
+@pytest.mark.parametrize("kind", ["tokens", "encoder", "replicas"])
+def test_a_full_disk_keeps_an_old_model(tmp_path, kind):
+    path, keys = tmp_path / "model.safetensors", [*map(str, range(50))]
+    path.write_bytes(b"old")
+    if kind == "tokens":
+        trainer = EmbeddingTrainer(min_count=1, epochs=0)
+        save = trainer.fit([keys]).save
+    elif kind == "encoder":
+        save = FeatureEncoder((50, 90, 2), epochs=0).fit(np.eye(50), [0, 1] * 25).save
+    else:
+        ensemble = Ensemble(keys, np.ones((2, 50, 90)), np.ones(50, int))
+        save = functools.partial(write_ensemble, ensemble)
+    with full_disk():
+        save(path)
+    assert os.listdir(tmp_path) == [path.name] and path.read_bytes() == b"old"
