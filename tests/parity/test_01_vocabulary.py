@@ -67,19 +67,6 @@ def test_chunks_and_shards_are_cut_as_the_oracle_cuts(
     assert_same_vocabulary(text_file, 2)
 
 
-@pytest.mark.parametrize("chunk_bytes", [5, 64])
-def test_a_line_longer_than_a_chunk_stays_one_sequence(
-    monkeypatch, tmp_path, chunk_bytes
-):
-    monkeypatch.setattr("embedder.data.plain_text._CHUNK_BYTES", chunk_bytes)
-    path = tmp_path / "text.txt"
-    line = " ".join(f"\u00e4{i % 7}" for i in range(200))
-    path.write_text(f"a b\n{line}\nc d", encoding="utf-8")
-    assert_same_vocabulary(path, 1)
-    encoded = encode.encode(corpus.text_corpus(path), 1)
-    assert encoded.read(0)[1].tolist() == [2, 200, 2]
-
-
 def test_gzip_gives_the_vocabulary_of_the_oracle(tmp_path, text_file):
     path = tmp_path / "corpus.txt.gz"
     path.write_bytes(gzip.compress(text_file.read_bytes()))

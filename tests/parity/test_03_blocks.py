@@ -1,4 +1,3 @@
-import dataclasses
 import functools
 
 import jax
@@ -94,12 +93,3 @@ def test_both_loaders_yield_the_same_chunks(make_source, shape, workers):
         ):
             assert num_actual == num_desired
             jax.tree.map(assert_equal, actual, desired)
-
-
-def test_a_shard_is_a_pure_function_of_its_position(make_source):
-    source = make_source(SHAPES["tiled"])
-    first = source.updates(1, 2)
-    source.updates(0, 0)
-    jax.tree.map(assert_equal, source.updates(1, 2), first)
-    other = dataclasses.replace(source, seed=4).updates(1, 2)
-    assert not np.array_equal(other.blocks.noise[:10], first.blocks.noise[:10])

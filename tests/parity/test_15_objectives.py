@@ -145,15 +145,6 @@ def test_arcface_has_a_gradient_at_cosines_of_one(cosine, dtype):
     assert slope.absolute < 10  # of scores; inf if one was not finite
 
 
-def test_arcface_without_a_margin_is_softmax():
-    scores = 8 * np.random.default_rng(0).uniform(-1, 1, (5, 3))
-    labels, weights = np.array([0, 1, 2, 1, 0]), np.ones(5)
-    plain = oracle.softmax(scores, labels, weights)
-    found = oracle.arcface(scores, labels, weights, 0.0, 8.0)
-    np.testing.assert_allclose(found.losses, plain.losses, rtol=1e-12)
-    np.testing.assert_allclose(found.slope, plain.slope, rtol=1e-9)
-
-
 AXES = np.array([[2.0, 0, 0], [0, 4, 0], [0, 0, 1], [-1, 0, 0]])
 """Embeddings whose products are exact: 0, 1 and -1."""
 

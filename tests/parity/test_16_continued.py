@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-import legacy.vocabulary
 from embedder.config import Config, with_options
-from migration.parity import updating
 from migration.parity.continued import frozen_rows_stage, update_stage
 from migration.parity.short import split_words
 from tests.parity.cases import UPDATES, assert_pass
@@ -84,64 +82,3 @@ def test_words_are_split_within_a_sequence():
     given = [["a", "b"], ["c"], [], ["d", "e", "f"], ["g"]]
     assert split_words(given, 4) == ([["a", "b"], ["c"], ["d"]], [["e", "f"], ["g"]])
     assert split_words(given, 99) == ([x for x in given if x], [])
-
-
-# --- the oracle, by hand
-
-
-def text(*lines_: str) -> legacy.vocabulary.Text:
-    return legacy.vocabulary.read_text([line.split() for line in lines_])
-
-
-KNOWN = legacy.vocabulary.Vocabulary(["a", "b", "c"], np.array([9, 5, 2]))
-
-
-def test_a_grown_vocabulary_by_hand():
-    """`m` occurs twice in each text, `n` three times in the new one; `o` too seldom."""
-    new, earlier = text("a n m", "n o m a n"), text("m a m", "o b")
-    grown = updating.grown_vocabulary(KNOWN, new, [earlier], 3)
-    assert grown.tokens == ["a", "b", "c", "n", "m"]
-    assert grown.counts.tolist() == [11, 5, 2, 3, 4]
-    assert grown.text_counts.tolist() == [2, 0, 0, 3, 2]
-    expected = [2 / 92, 0, 0, 1, 1]
-    np.testing.assert_allclose(updating.factors(grown), expected, rtol=1e-7)
-    alone = updating.grown_vocabulary(KNOWN, new, [], 3)
-    assert alone.tokens == ["a", "b", "c", "n"] and alone.counts[3] == 3
-
-
-def test_replay_by_hand():
-    """Of the earlier sequences the one with `n`, of id 3, is always there."""
-    tokens = ["a", "b", "c", "n"]
-    new, earlier = text("a n"), text(*["a b"] * 400, "n b b")
-    cuts = [updating.encoded(each, tokens, 10_000) for each in (new, earlier)]
-    source = updating.Replayed(cuts[0], cuts[1:], 0.25, num_old=3, seed=1)
-    assert source.shard_tokens().tolist() == [2 + 200 + 3]
-    text_counts = np.array([1, 0, 0, 1])
-    assert source.counts(text_counts).tolist() == [101, 102, 0, 2]
-    parts = [source.shard(epoch, 0) for epoch in (0, 0, 1)]
-    assert parts[0][1].tolist() == parts[1][1].tolist() != parts[2][1].tolist()
-    for ids, lengths in parts:
-        assert lengths[0] == 2 and lengths[-1] == 3 and {*lengths[1:-1]} == {2}
-        assert ids[:2].tolist() == [0, 3] and ids[-3:].tolist() == [3, 1, 1]
-        assert abs(len(lengths) - 2 - 100) < 40
-
-
-def test_new_rows_start_at_the_mean_of_output_rows():
-    first, model = np.zeros((2, 3, 2)), np.arange(8.0).reshape(2, 2, 2)
-    first[0] = 7
-    found = updating.grown_tables(first, model)
-    assert found[0].tolist() == [[0, 1], [2, 3], [7, 7]]
-    assert found[1].tolist() == [[4, 5], [6, 7], [5, 6]]
-
-
-@pytest.mark.parametrize("exponent", [0.75, 0, -1])
-def test_tokens_that_are_not_there_are_never_drawn(exponent):
-    counts = np.array([3, 0, 1, 0])
-    table = updating.noise_table(counts, exponent)
-    rng = np.random.default_rng(0)
-    drawn = legacy.noise.draw_noise(table, rng, 2000)
-    shares = np.bincount(drawn, minlength=4)[[0, 2]] / 2000
-    weights = np.array([3.0, 1.0]) ** exponent
-    np.testing.assert_allclose(shares, weights / weights.sum(), atol=0.04)
-    kept = updating.keep_limit(counts, 0.1)
-    assert (kept[[0, 2]] == legacy.vocabulary.keep_limit(counts[[0, 2]], 0.1)).all()

@@ -91,17 +91,6 @@ def test_derivatives_of_a_layer_are_finite_differences(name):
         np.testing.assert_allclose(difference, (of_array * along).sum(), rtol=1e-6)
 
 
-def test_a_convolution_by_hand():
-    """[1 2 3 4] by [1 10 100] with a stride of 2: there is one pixel to pad, and it
-    comes last."""
-    x = np.arange(1.0, 5).reshape(1, 1, 4, 1)
-    kernel = np.zeros((3, 3, 1, 1))
-    kernel[1, :, 0, 0] = 1, 10, 100
-    y, _ = layers.convolution(x, kernel, 2)
-    assert y.ravel().tolist() == [1 + 20 + 300, 3 + 40]
-    assert layers.convolution(x, kernel)[0].ravel().tolist() == [210, 321, 432, 43]
-
-
 def test_moments_of_a_batch_norm_by_hand():
     """The third example does not count, the second twice: mean (1 + 2 * 4) / 3 = 3,
     variance (4 + 2) / 3 = 2."""
@@ -109,13 +98,6 @@ def test_moments_of_a_batch_norm_by_hand():
     y, _, moments = layers.batch_norm(x, WEIGHTS, np.array([2.0]), np.array([1.0]))
     assert (moments.mean, moments.variance) == (3, 2)
     np.testing.assert_allclose(y[:2, 0], 1 + 2 * np.array([-2, 1]) / np.sqrt(2 + 1e-5))
-
-
-def test_the_first_of_equal_values_has_the_derivative():
-    x = np.array([[0.0, 1], [1, 1]]).reshape(1, 2, 2, 1)
-    _, cache = layers.largest(x, 2, 2)
-    found = layers.largest_slopes(np.ones((1, 1, 1, 1)), cache)
-    assert found.ravel().tolist() == [0, 1, 0, 0]
 
 
 # --- networks
