@@ -71,17 +71,6 @@ def test_rules_are_those_of_loops(monkeypatch, at_once, decay):
         np.testing.assert_allclose(found.toarray(), expected, rtol=1e-6, atol=1e-7)
 
 
-def test_rules_by_hand():
-    """1 comes one step and two steps after 0, 2 one step after it: 1.5 and 1 of 2.5."""
-    training, query = flat([[0, 1], [0, 2, 1]]), flat([[0]])
-    assert sequential_rules(training, 3)(query).toarray()[0] == pytest.approx(
-        [0, 1.5 / 2.5, 1 / 2.5]
-    )
-    assert markov(training, 3)(query).toarray()[0] == pytest.approx([0, 0.5, 0.5])
-    of_two = association_rules(training, 3)(flat([[0, 2]])).toarray()[0]
-    assert of_two == pytest.approx([0.5, 0.5, 0])
-
-
 def test_counts_can_be_memory_mapped(tmp_path):
     counts, parts = count_pairs(flat(TRAINING), NUM), []
     assert counts.dtype == np.float32 and counts.has_canonical_format
@@ -159,18 +148,6 @@ def test_nearest_sessions_are_those_of_loops(monkeypatch, at_once, k, sample):
         compare(VSKNN(sessions, k, sample, idf), loop_vsknn, idf)
     for scales in ((1.02, 0.0, 2.05), (2.5, 10.0, 5.0)):
         compare(STAN(sessions, k, sample, *scales), loop_stan, scales)
-
-
-def test_nearest_sessions_by_hand():
-    """Of 1 1/2 and 0 1/2, the second session has both: 1.5 / 2 for each of its items.
-    The first has 0 alone, the one before the last: 0.5 / 2, by the step 2."""
-    sessions = Sessions.fit(flat([[0, 2], [1, 0, 3], [2, 3]]), 4)
-    found = VSKNN(sessions, idf=0)(flat([[0, 1]])).toarray()[0]
-    assert found == pytest.approx([0.75 + 0.125, 0.75, 0.125, 0.75])
-    one = STAN(sessions)(flat([[1]])).toarray()[0]  # 0 is one after 1, and 3 two
-    by_distance = [1, exp(-1 / 2.05), exp(-2 / 2.05)]
-    expected = np.array([by_distance[1], by_distance[0], 0, by_distance[2]])
-    assert one == pytest.approx(expected / sqrt(3))
 
 
 def test_without_evidence_all_scores_are_0():

@@ -128,6 +128,7 @@ def test_of_equal_scores_the_first_items_are_the_best():
     assert items.tolist() == [[1, 2, 3], [0, 1, 2]]
 
 
+@pytest.mark.slow
 def test_weights_are_of_the_largest_likelihood(monkeypatch):
     """Beside Nelder and Mead's method, without a gradient, over plain loops."""
     monkeypatch.setattr(module, "_FLOORS", (0.01,))

@@ -10,7 +10,6 @@ from sklearn import metrics
 from embedder.metrics import counting
 from embedder.metrics.counting import followed_most_often, positive_pmi, same_session
 from embedder.metrics.ranking import (
-    Ranking,
     by_vectors,
     case_scores,
     next_item,
@@ -34,27 +33,6 @@ SESSIONS = sequences([0, 1, 2, 3, 0, 2, 1, 0, 1], [3, 1, 2, 3])
 """Items before the last, and the last: 0 1 -> 2; 0 -> 2; 1 0 -> 1, seen before."""
 ANGLES = np.radians([0, 30, 50, 300, 180])
 VECTORS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
-LENGTHS = np.array([3.0, 0.5, 1.0, 1.0, 1.0])[:, np.newaxis]
-
-
-def discount(rank: int) -> float:
-    return 1 / np.log2(1 + rank)
-
-
-def test_next_items_by_hand():
-    """Cosines ignore the lengths of vectors. All items of a session count alike.
-
-    0 1 -> 15 degrees: 2 is at 50, first of the others (3 is at 300, 75 from it).
-    0 -> 0 degrees: 1 is at 30, 2 at 50, 3 at 60: second. By counts 2 is third of four,
-    after 1 and 3 for the query 0, and second after 3 for 0 1.
-    """
-    counts = np.array([9, 8, 5, 7, 1])
-    found = next_item(VECTORS * LENGTHS, counts, SESSIONS, topn=2, decay=1)
-    assert found.num_cases == 2
-    expected = (1.0, (1 + discount(2)) / 2, (1 + 1 / 2) / 2)
-    np.testing.assert_allclose(found[:3], expected)
-    popular = Ranking(1 / 2, discount(2) / 2, (1 / 2 + 1 / 3) / 2, 1 / 2)
-    np.testing.assert_allclose(found.baseline, popular)
 
 
 @pytest.mark.parametrize("by", ["cosine", "prediction"])

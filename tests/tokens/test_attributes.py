@@ -34,9 +34,14 @@ def place(tmp_path, monkeypatch):
     Path("items.csv").write_text("\n".join(rows))
 
 
+@pytest.fixture(scope="module")
+def pickled() -> bytes:
+    return pickle.dumps(EmbeddingTrainer(**OPTIONS).fit(SESSIONS, attributes=KINDS))
+
+
 @pytest.fixture
-def trained() -> EmbeddingTrainer:
-    return EmbeddingTrainer(**OPTIONS).fit(SESSIONS, attributes=KINDS)
+def trained(pickled) -> EmbeddingTrainer:
+    return pickle.loads(pickled)
 
 
 def row(trainer: EmbeddingTrainer, name: str) -> np.ndarray:

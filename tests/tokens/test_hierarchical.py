@@ -150,6 +150,7 @@ def test_unknown_words_have_vectors(sequences, tmp_path):
     assert loaded["unknown"].tobytes() == trained["unknown"].tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.row("B88")
 def test_runs_have_unknown_words_and_go_on(sequences, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
