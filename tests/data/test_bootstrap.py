@@ -50,6 +50,7 @@ def resample(sizes: list[int], seed: int) -> np.ndarray:
     return np.concatenate(parts)
 
 
+@pytest.mark.slow
 def test_multiplicities_have_the_moments_of_a_multinomial():
     """Mean 1, variance 1 - 1 / n, covariance -1 / n, in a shard and between shards."""
     sizes, num = [3, 1, 4], 20_000
@@ -64,15 +65,6 @@ def test_multiplicities_have_the_moments_of_a_multinomial():
     present = (found > 0).mean(axis=0)
     np.testing.assert_allclose(present, expected_share(n), atol=3 * num**-0.5)
     assert resample([1], 5).tolist() == [expected_share(1)] == [1]
-
-
-def test_seeds_and_shards_draw_independently():
-    """Correlations of the first sequence: of consecutive seeds, and of two shards."""
-    num = 5000
-    first, second = np.array([resample([20, 20], s)[[0, 20]] for s in range(num)]).T
-    bound = 4 * num**-0.5
-    assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < bound
-    assert abs(np.corrcoef(first, second)[0, 1] + 1 / 39) < bound
 
 
 def weights_by_sequence(made: BlockSource, epoch: int) -> dict[tuple[int, int], int]:

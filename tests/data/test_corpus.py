@@ -244,19 +244,3 @@ def test_prose_is_no_table(kind):
     for name in ("a.txt", "text8", "a.v2.txt", "a.csv.txt", "README.md", "a.tok.gz"):
         write(name, PROSE[kind])
         check_text(Path(name))
-
-
-@pytest.mark.row("B20")
-def test_real_texts_are_text_and_real_tables_are_not(data_folder):
-    texts = [*data_folder.glob("small-text/*.gz"), *data_folder.glob("wiki/*.gz")]
-    assert len(texts) >= 5
-    for path in texts:
-        check_text(path)
-    tables = [p for p in data_folder.rglob("*") if p.suffix in (".csv", ".parquet")]
-    tables += data_folder.glob("**/*.tsv*")
-    assert len(tables) >= 10
-    for path in tables:
-        renamed = Path(f"{path.stem}.txt{'.gz' * (path.suffix == '.gz')}")
-        renamed.symlink_to(path)
-        with pytest.raises(InputError, match="which is not read as text"):
-            check_text(renamed)

@@ -1,4 +1,4 @@
-"""Huffman trees: by hand, against the definition, and against gensim's."""
+"""Huffman trees: by hand, against the definition, and against the oracle's."""
 
 import itertools
 
@@ -75,21 +75,3 @@ def test_oracle_has_the_same_tree(counts):
 def test_one_token_has_no_inner_node():
     tree = huffman_tree(np.array([7]))
     assert (tree.above.tolist(), tree.depth, paths([7])) == ([-1], 1, [("", [])])
-
-
-@pytest.mark.slow
-@each_count
-def test_gensim_has_the_same_tree(counts):
-    reason = "gensim is an extra: pip install 'embedder-jax[bench]'"
-    gensim = pytest.importorskip("gensim.models.word2vec", reason=reason)
-    keyed = pytest.importorskip("gensim.models.keyedvectors", reason=reason)
-    vectors = keyed.KeyedVectors(1, count=len(counts))
-    vectors.index_to_key = [str(i) for i in range(len(counts))]
-    vectors.key_to_index = {key: i for i, key in enumerate(vectors.index_to_key)}
-    vectors.vectors = np.zeros((len(counts), 1), np.float32)
-    for i, count in enumerate(counts):
-        vectors.set_vecattr(str(i), "count", int(count))
-    gensim._assign_binary_codes(vectors)
-    for token, (code, points) in enumerate(paths(counts)):
-        assert "".join(map(str, vectors.get_vecattr(token, "code"))) == code
-        assert list(vectors.get_vecattr(token, "point")) == points

@@ -1,6 +1,5 @@
 """Tables larger than memory are read in pieces and sorted on disk."""
 
-import weakref
 from pathlib import Path
 
 import numpy as np
@@ -49,25 +48,6 @@ def test_memory_does_not_grow_with_a_table_of_unsorted_rows(tmp_path):
     few, many = write_table(tmp_path / "few", 3), write_table(tmp_path / "many", 7)
     growth = most_memory(many, 7 * ROWS) - most_memory(few, 3 * ROWS)
     assert growth < 60, growth
-
-
-def test_runs_are_kept_by_their_user_alone(monkeypatch):
-    monkeypatch.setattr(row_sort, "RUN_ROWS", 4)
-    batches: list[weakref.ref[pl.DataFrame]] = []
-
-    def batch(number: int) -> pl.DataFrame:
-        made = pl.DataFrame({"session": [number, number]})
-        batches.append(weakref.ref(made))
-        return made
-
-    runs = row_sort._runs(map(batch, range(6)))
-    first = [next(runs), next(runs)]
-    assert [made() is None for made in batches] == [True] * 4
-    every, kept = row_sort._chained(first, runs), []
-    for _ in range(3):
-        kept.append(weakref.ref(next(every)))
-        assert kept[-1]() is None
-    assert len(batches) == 6 and next(every, None) is None
 
 
 @pytest.mark.row("B41")

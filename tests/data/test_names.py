@@ -27,15 +27,14 @@ def frame() -> pl.DataFrame:
     return pl.DataFrame(ROWS, schema=COLUMNS, orient="row")
 
 
-@pytest.fixture(params=["parquet", "csv", "ndjson"])
-def names(request, tmp_path):
-    path = tmp_path / f"names.{request.param}"
+@pytest.fixture(scope="module", params=["parquet", "csv", "ndjson"])
+def names(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("names") / f"names.{request.param}"
     flat = frame().select(COLUMNS[:-1])  # what CSV files can hold
     getattr(flat if request.param == "csv" else frame(), f"write_{request.param}")(path)
     return read_names(path)
 
 
-@pytest.mark.spread(12)
 @pytest.mark.parametrize(
     ("conditions", "expected"),
     [
@@ -155,6 +154,7 @@ def shown(capsys, run: str, *flags: str) -> str:
     return capsys.readouterr().out.splitlines()[0]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("more", ["", " --replicas 2"])
 def test_names_given_at_a_training_belong_to_its_run(text, capsys, more):
     run(f"{NAMED} run{more}")
@@ -181,6 +181,7 @@ def test_names_given_at_a_training_belong_to_its_run(text, capsys, more):
     assert "names.parquet: whole" in capsys.readouterr().out
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("verb", ["report run", "export run --to v.npz"])
 def test_names_given_later_are_kept_by_a_run_without_names(text, capsys, verb):
     run(f"{TRAIN} --workdir run")

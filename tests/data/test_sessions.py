@@ -114,7 +114,7 @@ WRITERS: dict[str, Callable] = {
 }
 
 
-@pytest.mark.spread(9)
+@pytest.mark.spread(4)
 @pytest.mark.parametrize("name", WRITERS)
 def test_each_format_gives_the_same_sessions(name):
     WRITERS[name](table(), Path(name))
@@ -122,7 +122,7 @@ def test_each_format_gives_the_same_sessions(name):
         assert read(file_corpus(name, columns=columns)) == grouped(table(), columns)
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("run_rows", [64, 1, 10**6, 7])
 @pytest.mark.parametrize("batch_rows", [50, 7])
 def test_sorting_in_runs_of_any_size_is_the_same(monkeypatch, run_rows, batch_rows):

@@ -25,6 +25,7 @@ from embedder.data.sources import file_corpus
 from embedder.data.tables.reader import open_table, table_of_frame
 from embedder.data.tables.text_form import Roles
 from embedder.errors import InputError
+from tests.graphs.test_edges import named as named_edges
 
 USUAL = {"session": ("session",), "item": ("item",)}
 SESSIONS = Roles(USUAL, needed=("session", "item"))
@@ -88,6 +89,7 @@ def test_rows_are_the_same_in_any_form(name):
     assert rows(name) == ROWS
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("write", ["write_parquet", "write_ipc", "write_ipc_stream"])
 def test_typed_columns_are_those_of_text(write):
     getattr(pl.DataFrame(ROWS, schema=["session", "item"], orient="row"), write)("x")
@@ -241,12 +243,7 @@ def test_features_are_those_of_the_table_without_its_index():
 
 
 def named(path: str) -> list[tuple]:
-    edges = read_edges([Path(path)])
-    ends = zip(edges.source, edges.target, strict=True)
-    found = [(edges.nodes[a], edges.nodes[b]) for a, b in ends]
-    if edges.weight is None:
-        return found
-    return [(*x, w) for x, w in zip(found, edges.weight.tolist(), strict=True)]
+    return named_edges(read_edges([Path(path)]))
 
 
 AB, BC = ("a", "b"), ("b", "c")

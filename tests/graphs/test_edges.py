@@ -97,7 +97,7 @@ def test_nodes_are_sorted_by_name_in_whatever_order_they_come():
     assert nodes == [["a", "b", "c"]] * 2
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("dtype", [pl.Int64, pl.String, pl.UInt8, pl.Categorical])
 def test_parquet_is_read_as_text_is(dtype):
     ends = {"x": [1, 2, 3], "y": [2, 3, 1]}

@@ -290,6 +290,7 @@ def test_an_edge_list_that_grows_is_refused_and_not_cached():
 # --- columns
 
 
+@pytest.mark.spread(1)
 @pytest.mark.row("B16")
 @pytest.mark.parametrize("flags", [([], NAMED), (NAMED, [])], ids=["found", "named"])
 def test_a_run_goes_on_whether_its_columns_are_named_or_found(stopped, capsys, flags):
