@@ -41,7 +41,7 @@ def train(*flags: str, run: str = "run") -> int:
     return main(["train", "points.npz", "--workdir", run, *given.split(), *flags])
 
 
-@pytest.mark.spread(1)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("options", "flags"),
     [
@@ -53,6 +53,7 @@ def train(*flags: str, run: str = "run") -> int:
             {"eval_every": "3epochs", "result": "best"},
             "--eval-every 3epochs --result best",
         ),
+        ({"compute_dtype": "bfloat16"}, "--compute-dtype bfloat16"),
     ],
 )
 def test_each_setting_is_that_of_the_command_and_does_something(options, flags):

@@ -14,6 +14,7 @@ from embedder.data.corpus import text_corpus
 from embedder.vectors.word2vec import MAX_TOKEN_BYTES
 from legacy.vocabulary import read_text
 from tests.commands import error_line
+from tests.data.test_corpus import read
 
 FAST = ["--loader", "memory", "--vector-size", "4", "--min-count", "1", "--epochs", "0"]
 BAD = [
@@ -36,19 +37,7 @@ def own_folder(tmp_path, monkeypatch):
 
 
 def tokens(path: str, errors: str) -> list[list[str]]:
-    """The sequences of a text; a chunk may end amid one."""
-    sequences, is_open = [], False
-    for chunk in text_corpus(path, errors).chunks():
-        left = chunk.tokens.to_list()
-        for length in chunk.lengths.tolist():
-            head, left = left[:length], left[length:]
-            if is_open:
-                sequences[-1] += head
-            else:
-                sequences.append(head)
-            is_open = False
-        is_open = chunk.is_open
-    return [sequence for sequence in sequences if sequence]
+    return read(text_corpus(path, errors))
 
 
 @pytest.mark.row("B4")

@@ -431,6 +431,7 @@ FILES = [
         classes=np.array([{}, 1]),
     ),
     of_file("`shape` is (3, 3), of 6 features.", shape=np.array([3, 3])),
+    of_file("`kind` is 'object'…", kind=text("object")),
     of_file("`columns` is no JSON list of 6 names.", columns=text('["a", "b"]')),
     of_file("['shapd'] are not members of an encoder.", shapd=np.array([3, 2])),
     Refusal(

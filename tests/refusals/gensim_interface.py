@@ -56,13 +56,16 @@ def read(content: bytes, **options: Any) -> KeyedVectors:
     return KeyedVectors.load_word2vec_format(file(content), **options)
 
 
-def load(given: Any, facts: Any = None, num_bytes: int = -1, **arrays: Any) -> Any:
+def load(
+    given: Any, facts: Any = None, num_bytes: int = -1, kind: str = "", **arrays: Any
+) -> Any:
     """What is saved comes back with other facts and arrays; None removes one."""
     given.save("m")
     with safetensors.safe_open("m", "numpy") as opened:
         metadata = opened.metadata()
     whole = json.loads(metadata["json"])
     whole["facts"] |= facts or {}
+    whole["kind"] = kind or whole["kind"]
     changed = {name.replace("__", "."): array for name, array in arrays.items()}
     found = safetensors.numpy.load_file("m") | changed
     found = {name: array for name, array in found.items() if array is not None}
@@ -139,6 +142,8 @@ load(built(), num_bytes=999)
     CUT Error while deserializing header: invalid header length.
 KeyedVectors.load(file(safetensors.numpy.save({"x": np.zeros(2)})))
     CUT its format is None, not 'embedder.gensim 1'.
+load(built(), kind="Tree")
+    CUT it has a 'Tree'.
 load(built(), {"alpha": "0.1"})
     CUT `alpha` must not be '0.1'.
 load(built(), {"own": {"train": 1}})

@@ -20,6 +20,7 @@ MATRIX = {
 FILES: dict[str, Content] = {
     "one.tsv": "a\nb\n",
     "four.tsv": "1 2 3 4\n",
+    "ragged.tsv": "a b\n# c\n\na b c\n",
     "return.csv": 'a,b\n"c"\rd,e\n',
     "quoted.csv": '"a",b\n"a"\n',
     "minus.tsv": "s t w\na b 1\nb c -1\n",
@@ -61,6 +62,8 @@ OF one.tsv
 OF four.tsv
     four.tsv has the columns column_1, column_2, column_3, column_4: an edge list has
     two or three, or name them by --source, --target and --weight.
+OF ragged.tsv
+    ragged.tsv: all lines must have 2 columns as the first, got 3 in line 4.
 OF return.csv
     return.csv: line 2 has a quote within a cell: '"c"\rd,e'. Write the quote twice and
     the cell in quotes; or separate columns by tabs: then quotes are letters.

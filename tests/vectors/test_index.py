@@ -2,6 +2,7 @@
 
 import dataclasses
 import logging
+import shutil
 import sys
 from pathlib import Path
 
@@ -25,10 +26,16 @@ def vectors() -> Vectors:
     return Vectors([f"k{i}" for i in range(3000)], matrix.astype(np.float32))
 
 
+@pytest.fixture(scope="module")
+def built(vectors, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
+    build_index(vectors, folder, COSINE)
+    return folder
+
+
 @pytest.fixture
-def folder(vectors, tmp_path) -> Path:
-    build_index(vectors, tmp_path, COSINE)
-    return tmp_path
+def folder(built, tmp_path) -> Path:
+    return shutil.copytree(built, tmp_path / "copy")
 
 
 def again(vectors: Vectors) -> Vectors:
