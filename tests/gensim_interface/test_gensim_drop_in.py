@@ -44,7 +44,7 @@ PRINTED = [
 ]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["import", "no gensim", "path", "module"])
 def test_an_unchanged_program_runs_with_the_classes(tmp_path, start):
     (tmp_path / "beside.py").write_text("NAME = 'neighbour'")
@@ -99,7 +99,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.spread(2)
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("has_gensim", [True, False])
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "loky"])
 @pytest.mark.parametrize("start", ["import", "path", "module"])

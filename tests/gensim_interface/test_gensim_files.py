@@ -271,7 +271,7 @@ def test_a_failed_save_leaves_the_file(trained, saved, monkeypatch):
     assert [each.name for each in saved.parent.iterdir()] == ["model"]
 
 
-@pytest.mark.spread(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("mmap", [None, "r"])
 @pytest.mark.row("B74")
 def test_a_damaged_header_never_crashes(saved, mmap):

@@ -36,6 +36,7 @@ def untrained(kind=Word2Vec, sentences=SENTENCES, **settings):
     return found
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize(
     "settings", [{"sg": 1}, {"sg": 0, **TREE}, {"sg": 1, "hs": 1}], ids=str
 )
@@ -48,6 +49,7 @@ def test_it_learns_which_words_go_together(settings):
     assert found.loss_history[-1] < found.loss_history[0]
 
 
+@pytest.mark.spread(1)
 @pytest.mark.parametrize("sg", [0, 1])
 def test_any_number_of_workers_gives_the_same_bits(sg):
     expected = vectors(sg=sg, workers=1)
@@ -55,7 +57,7 @@ def test_any_number_of_workers_gives_the_same_bits(sg):
         np.testing.assert_array_equal(vectors(sg=sg, workers=workers), expected)
 
 
-@pytest.mark.spread(3)
+@pytest.mark.spread(2)
 @pytest.mark.parametrize(
     ("sg", "cbow_mean"), [(1, 1), (0, 1), (0, 0)], ids=["sg", "cbow", "cbow-sums"]
 )
