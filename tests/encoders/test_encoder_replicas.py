@@ -149,7 +149,12 @@ def test_validation_examples_are_not_resampled():
 
 
 def test_a_batch_without_any_drawn_example_changes_nothing():
-    training = make_training(bootstrap=True, batch_size=1, optimizer="sgd")
-    assert (training.source.multiplicity[:40] == 0).any()
-    end = trained(training)
-    assert all(np.isfinite(x).all() for x in jax.tree.leaves(end.state.params))
+    options = {"bootstrap": True, "batch_size": 1, "optimizer": "sgd"}
+    training = make_training(**options)
+    is_out = training.source.multiplicity == 0
+    assert is_out[:40].any()
+    other = examples()
+    other.features[is_out], other.labels[is_out] = 1e3, 0
+    ends = [trained(training), trained(make_training(other, **options))]
+    assert largest_difference(*(end.state.params for end in ends)) == 0
+    assert np.isfinite(ends[0].position.losses).all()
