@@ -1048,7 +1048,7 @@ class EmbeddingTrainer:
             return
         holdout = training.config.tables.sequence_holdout
         before = self._counts if goes_on else None
-        self._counts = count_sessions(training.encoded, holdout, before)
+        self._counts = count_sessions(training.encoded, before)
         if not goes_on:
             mixture = self._mixture()
             chosen = choose_weights(mixture, training.encoded, holdout)

@@ -95,6 +95,18 @@ def trained_sequences(
         yield ids[np.repeat(is_trained, lengths)], lengths[is_trained].astype(np.int64)
 
 
+def held_out_sequences(
+    encoded: TokenSource, share: float
+) -> Iterator[tuple[Sequences, np.ndarray]]:
+    """The held-out sequences of each shard, in the order of the corpus, and which of
+    all its own sequences they are, bool[n]."""
+    for shard, num in enumerate(encoded.own_sequences):
+        ids, lengths = encoded.shard(shard, seed=0, epoch=0)
+        mask = held_out_of(encoded, shard, len(lengths), share)
+        part = Sequences(ids[np.repeat(mask, lengths)], lengths[mask].astype(np.int64))
+        yield part, mask[: int(num)]
+
+
 def sequences(
     encoded: TokenSource, share: float, limit: int = _MAX_TOKENS
 ) -> Sequences:

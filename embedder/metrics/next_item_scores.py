@@ -135,6 +135,27 @@ class SessionCounts:
         followers = _grown(self.followers, newer.followers.shape) + newer.followers
         return type(self)(rules, followers, sessions, self.num_old)
 
+    def without(self, parts: Iterable[tuple[Sequences, np.ndarray]]) -> Self:
+        """The counts without some of the sessions that were counted last.
+
+        Args:
+          parts: of the last sessions, in their order: those to leave out, and which
+            they are, bool[n].
+        """
+        rules, followers = self.rules, self.followers
+        is_left_out = [np.zeros(0, bool)]
+        for part, which in parts:
+            rules = rules - count_pairs(part, rules.shape[0], STEPS)
+            followers = followers - count_pairs(part, rules.shape[0], 1)
+            is_left_out.append(which)
+        ids, lengths = self.sessions
+        last = np.concatenate(is_left_out)[-len(lengths) or None :]
+        is_kept = np.concatenate([np.ones(len(lengths) - len(last), bool), ~last])
+        sessions = ids[np.repeat(is_kept, lengths)], lengths[is_kept]
+        tables = {"rules": _without_rounding(rules)}
+        tables["followers"] = _without_rounding(followers)
+        return dataclasses.replace(self, sessions=sessions, **tables)
+
     def with_items(self, num_items: int) -> Self:
         """The same counts of `num_items` items, of which the last have none."""
         shape = num_items, num_items
@@ -199,6 +220,14 @@ class SessionCounts:
         if followers.shape[0] != num or last >= num or num_old < 0:
             raise InputError(f"{path} is damaged: it has items beyond its vocabulary.")
         return cls(rules, followers, sessions, num_old)
+
+
+def _without_rounding(table: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """The table without what rounding leaves where the sums of a pair were equal."""
+    table = scipy.sparse.csr_array(table)
+    table.data[table.data < 0.5 / STEPS] = 0
+    table.eliminate_zeros()
+    return table
 
 
 def _grown(

@@ -1,5 +1,6 @@
 """What a training keeps to say what comes next: counts of its sessions, and weights."""
 
+import dataclasses
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import scipy  # its parts are loaded at use: trainings import this
 from embedder.base.stages import report_stage
 from embedder.config import Config
 from embedder.data.encoded import TokenSource
-from embedder.data.split import sequences, trained_sequences
+from embedder.data.split import held_out_sequences, sequences, trained_sequences
 from embedder.disk.workdir import Workdir
 from embedder.errors import InputError
 from embedder.metrics.intervals import Estimate
@@ -86,17 +87,16 @@ def next_items_of(
 
 
 def count_sessions(
-    encoded: TokenSource, holdout: float, base: SessionCounts | None = None
+    encoded: TokenSource, base: SessionCounts | None = None
 ) -> SessionCounts:
-    """The counts of the sessions that are trained, and those of `base` before."""
-    parts = trained_sequences(encoded, holdout, with_replayed=False)
+    """The counts of all sessions, also of those held out, and those of `base` before.
+    `choose_weights` leaves the held-out ones out again."""
+    parts = trained_sequences(encoded, 0, with_replayed=False)
     counts = SessionCounts.fit(parts, len(encoded.vocabulary))
     return counts if base is None else base.plus(counts)
 
 
-def begin_next_items(
-    run: Workdir, encoded: TokenSource, holdout: float, base: Path | None
-) -> None:
+def begin_next_items(run: Workdir, encoded: TokenSource, base: Path | None) -> None:
     """Writes the counts of the sessions, after those of the run at `base`, and the
     weights of that one.
 
@@ -112,7 +112,7 @@ def begin_next_items(
         else:
             _log.info("%s has no counts of sessions to go on from.", base)
     report_stage("counting what follows what")
-    counts = count_sessions(encoded, holdout, before)
+    counts = count_sessions(encoded, before)
     counts.write(run.counts, encoded.vocabulary.digest)
     write_weights(run.mixture, weights)
 
@@ -132,10 +132,16 @@ def choose_weights(
 ) -> Chosen:
     """The weights for the held-out sessions; `default` if there are too few.
 
-    The scores are of weights that are fitted to the other half of the sessions.
+    The scores are of weights that are fitted to the other half of the sessions, and of
+    counts without the held-out ones.
+
+    Args:
+      mixture: of counts of all sessions, those of `encoded` last.
     """
     if not holdout:
         return Chosen(default, {})
+    counts = mixture.counts.without(held_out_sequences(encoded, holdout))
+    mixture = dataclasses.replace(mixture, counts=counts)
     held_out, num_items = sequences(encoded, holdout), len(mixture.input)
     included, cases = (last_items(held_out, x) for x in ("included", "excluded"))
     weights = dict(default)
@@ -174,7 +180,7 @@ def finish_next_items(
     except (OSError, InputError) as error:
         again = "Sessions are counted again, without those of earlier corpora."
         _log.warning("%s %s", error, again)
-        begin_next_items(run, encoded, holdout, None)
+        begin_next_items(run, encoded, None)
         counts, before = SessionCounts.read(run.counts), DEFAULT_WEIGHTS
     assert model.token_output is not None, "`keeps_next_items`"
     mixture = Mixture(model.input, model.token_output, counts)

@@ -164,8 +164,7 @@ class TokensTask:
                     *(optimizer, before),
                 )
         if keeps_next_items(training.config):
-            holdout = training.config.tables.sequence_holdout
-            begin_next_items(run, training.encoded, holdout, self._base_path)
+            begin_next_items(run, training.encoded, self._base_path)
         if self._earlier:
             _log.info("Replays %s.", ", ".join(x.corpus.source for x in self._earlier))
         if twice := files_replayed_twice(self.manifest, self._earlier):

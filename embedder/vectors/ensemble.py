@@ -234,7 +234,7 @@ class Ensemble:
         """A token as text; an integer is none of the tokens that are text."""
         if isinstance(token, str) or self.key_type == "integer":
             return str(token)
-        raise InputKeyError(f"{token!r} is not in the vocabulary.")
+        raise InputKeyError(f"Token {token!r} is not in the vocabulary.")
 
     def _as_texts(self, tokens: Sequence[Token]) -> list[str]:
         return [self._text(token) for token in tokens]

@@ -127,7 +127,7 @@ class Vectors:
         try:
             return self.key_to_index[key]
         except KeyError:
-            raise InputKeyError(f"{key!r} is not in the vocabulary.") from None
+            raise InputKeyError(f"Token {key!r} is not in the vocabulary.") from None
 
     def near_spellings(self, key: str, num: int = 3) -> list[str]:
         """At most `num` keys spelled like `key`; takes 0.3 s for 70,000 keys."""

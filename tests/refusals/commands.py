@@ -335,7 +335,7 @@ PYTHON = {"EmbeddingTrainer": EmbeddingTrainer, "model": model, "np": np}
 CALLS = r"""
 []
 model().most_similar("z")
-    InputKeyError: "'z' is not in the vocabulary."
+    InputKeyError: "Token 'z' is not in the vocabulary."
 model().doesnt_match([])
     `keys` must have a token, got none.
 model().most_similar(np.ones(4), "w0")

@@ -205,7 +205,7 @@ Vectors(["a"], np.ones((1, 1)), [-1])
 Vectors(["a"], np.ones((1, 1)), [1.0])
     InputTypeError: `counts` must hold integers, got float64.
 TWO["x"]
-    InputKeyError: "'x' is not in the vocabulary."
+    InputKeyError: "Token 'x' is not in the vocabulary."
 TWO.most_similar([], [])
     `positive` or `negative` must have a token, got none.
 TWO.most_similar("a", topn=True)
@@ -219,7 +219,7 @@ Ensemble(["a", 1], np.ones((2, 2, 2)), [1, 1])
 MODELS.neighbors(["a"], percent=0)
     `percent` must be in (0, 100], got 0.
 MODELS.neighbors(["x"])
-    InputKeyError: "'x' is not in the vocabulary."
+    InputKeyError: "Token 'x' is not in the vocabulary."
 write_stability(MODELS, 3, "x.safetensors")
     `path` must end in .parquet or .csv, got 'x.safetensors'.
 read_vectors("v.csv")
