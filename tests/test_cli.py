@@ -277,7 +277,7 @@ def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
 
 
 def test_dry_run_says_how_long_longer_trainings_take(capsys, monkeypatch):
-    """Its calls are short, also those of an encoder, and no file is written."""
+    """And no file is written."""
     monkeypatch.setattr("embedder.engine.estimate._FEW_ITEMS", 100)
     np.savez("x.npz", X=np.eye(80), y=np.arange(80) % 2)
     encoder = "x.npz --model encoder --batch-size 2 --epochs 3"

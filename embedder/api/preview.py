@@ -4,13 +4,11 @@ import tempfile
 from pathlib import Path
 
 from embedder.api.families import open_task
-from embedder.config import Config, to_toml, with_options
+from embedder.config import Config, to_toml
 from embedder.engine.estimate import is_worth_timing, time_lines
 from embedder.engine.memory import memory_lines
 from embedder.engine.task import PretrainedRun, Trainer
 from embedder.errors import InputError
-
-_TIMED_UPDATES = "16"  # of a call
 
 
 def preview(
@@ -40,9 +38,5 @@ def preview(
         about = training.description
         lines = [toml, *about, devices, *memory_lines(training)]
         if is_worth_timing(training):
-            if config.run.model == "encoder":  # whose calls may be whole epochs
-                config = with_options(config, save_every=_TIMED_UPDATES)
-                del training  # it may hold the examples
-                training = task.plan(config, cache or Path(temporary))
             lines += time_lines(training)
         return "\n".join(lines)

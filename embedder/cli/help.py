@@ -126,7 +126,8 @@ def print_completion(arguments: list[str]) -> None:
     program.add_argument("--version", action="store_true", help="Print versions.")
     verbs = program.add_subparsers()
     for name, verb in VERBS.items():
-        parser = verbs.add_parser(name, help=summary(verb))
+        about = summary(verb).replace("%", "per cent")  # argparse takes it for a format
+        parser = verbs.add_parser(name, help=about)
         for option in options(verb).values():
             text = help_text(verb, option).partition(". ")[0].replace("%", "%%")
             action = add_argument(parser, option, help=text)

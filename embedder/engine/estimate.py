@@ -30,9 +30,6 @@ def time_lines(training: Trainer) -> list[str]:
     """A line about the time of a training on this machine.
 
     It compiles the updates and makes some seconds of them.
-
-    Args:
-      training: with calls of few updates.
     """
     seconds = _seconds(training)
     if seconds is None:

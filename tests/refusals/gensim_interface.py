@@ -155,7 +155,7 @@ load(built(), wv__keys=np.frombuffer(b"[" * 100_000, np.uint8))
 load(built(), wv__keys=text([{"list": []}] * 5))
     CUT 'list' is no type of keys.
 load(built(), wv__keys=text([{"tuple": [[]]}] * 5))
-    CUT unhashable type: 'list'.
+    CUT …unhashable type: 'list'….
 load(built(), raw_vocab__counts=np.arange(3))
     CUT `raw_vocab` must have one count for each word.
 load(built(), syn1neg=np.zeros((5, 2), "f4"))

@@ -143,8 +143,7 @@ train --workdir damaged
     damaged/corpus.json is damaged (`source` is 5): give another --workdir, or the
     corpus and --overwrite to start anew.
 train --workdir deep
-    deep/corpus.json is damaged (maximum recursion depth exceeded while decoding a
-    JSON array from a unicode string): give another --workdir, or the corpus and
+    deep/corpus.json is damaged (…): give another --workdir, or the corpus and
     --overwrite to start anew.
 train --workdir list
     list/corpus.json is damaged ('list' object has no attribute 'get'): give another
