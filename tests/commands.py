@@ -1,6 +1,7 @@
 """What tests of the command line and of other processes share."""
 
 import contextlib
+import json
 import re
 import shutil
 import subprocess
@@ -9,11 +10,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from embedder.base.stages import showing_stages
+from embedder.engine.epochs import Status
 from embedder.run import progress
 
 SECONDS = 250
@@ -28,6 +31,38 @@ def error_line(capsys) -> str:
     assert line.startswith("embedder: ")
     assert [each for each in before if not OF_A_RUN.match(each)] == []
     return line
+
+
+def last_line(capsys) -> str:
+    """The last line of standard error, after what was logged."""
+    return capsys.readouterr().err.splitlines()[-1]
+
+
+def json_lines(path: str | Path) -> list[dict[str, Any]]:
+    """The objects of a file that has one in each line."""
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+def flip(path: Path, at: int | None = None) -> None:
+    """Changes a bit of a file, in its middle if no place is given."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2 if at is None else at] ^= 2
+    path.write_bytes(data)
+
+
+def status(progress: float = 0.0, **fields: Any) -> Status:
+    """How far a run of two epochs is, as callbacks get it."""
+    found = {"epoch": 0, "epochs": 2, "progress": progress, "is_epoch_end": False}
+    found |= {"loss": 2.5, "recent_loss": 2.25, "metrics": {}, "scores": {}}
+    found |= {"rate": 0.01, "rate_name": "alpha", "updates": 10, "best": None}
+    found |= {"unit": "words", "noun": "words", "items": int(1_000_000 * progress)}
+    found |= {
+        "items_per_second": 1000.0,
+        "seconds": 5.0,
+        "seconds_of": {"compile": 1.0},
+    }
+    found |= {"snapshot": lambda: None}
+    return Status(**found | fields)
 
 
 def run_python(*arguments, **options) -> subprocess.CompletedProcess[str]:

@@ -114,6 +114,13 @@ def sighup():
     signal.signal(signal.SIGHUP, before)
 
 
+@pytest.fixture
+def own_folder(tmp_path, monkeypatch) -> Path:
+    """The working folder, in which a test is alone."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """Real data sets, where the variable EMBEDDER_DATA says they are."""

@@ -9,39 +9,11 @@ from rich.console import Console
 
 from embedder import EmbeddingTrainer, every
 from embedder.base.stages import report_stage, showing_stages
-from embedder.engine.epochs import Status
 from embedder.run import progress
 from embedder.run.progress import display, summary
-from tests.commands import wait_until
+from tests.commands import status, wait_until
 
 TEXT = [[f"w{(i * j) % 23}" for j in range(40)] for i in range(60)]
-
-
-def status(done: float, **fields) -> Status:
-    return Status(
-        **{
-            "epoch": 0,
-            "epochs": 2,
-            "progress": done,
-            "is_epoch_end": False,
-            "loss": 2.5,
-            "recent_loss": 2.25,
-            "metrics": {},
-            "scores": {},
-            "rate": 0.01,
-            "rate_name": "alpha",
-            "updates": 10,
-            "best": None,
-            "unit": "words",
-            "noun": "words",
-            "items": int(1_000_000 * done),
-            "items_per_second": 1000.0,
-            "seconds": 5.0,
-            "seconds_of": {"compile": 1.0},
-            "snapshot": lambda: None,
-        }
-        | fields
-    )
 
 
 def terminal(width: int) -> Console:
@@ -97,13 +69,12 @@ def test_the_bar_has_a_stage_after_the_last_call():
     """Else it stands still at 100 % for as long as scores take."""
     seen: list[str] = []
 
-    class Shown(list):
-        def append(self, status: Status) -> None:
-            seen.append(f"{status.progress:.0%}")
+    def show(status) -> None:
+        seen.append(f"{status.progress:.0%}")
 
     trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=1)
     with showing_stages(seen.append):
-        trainer.fit(TEXT, holdout=0.2, callbacks=[every(1, Shown().append)])
+        trainer.fit(TEXT, holdout=0.2, callbacks=[every(1, show)])
     before = ["reading sequences", "reading corpus", "reading corpus: 2,400 tokens"]
     assert seen[:4] == [*before, "compiling"]
     after = seen[seen.index("finishing the last epoch") :]

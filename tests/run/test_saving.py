@@ -1,22 +1,21 @@
 """When a run saves, and what it does where it cannot."""
 
-import types
-
 import pytest
 
 from embedder.config.settings import Interval
-from embedder.engine.epochs import Checkpoint, Progress
+from embedder.engine.epochs import Checkpoint, Progress, Status
 from embedder.engine.hosts.joining import watch
 from embedder.run import saving
 from embedder.run.saving import Saver
 from embedder.run.stopping import Stop
+from tests.commands import status
 
 
 class Disk:
     """Stands for checkpoints: what was saved, and whether writing fails."""
 
     def __init__(self):
-        self.saved, self.waits = [], 0
+        self.saved = []
         self.fails = []  # whether the writes fail, one after the other
         self.is_slow = False  # whether it is still writing
 
@@ -29,20 +28,13 @@ class Disk:
         return not self.is_slow
 
     def wait(self):
-        self.waits += 1
+        pass
 
 
-def status(updates: int, epoch: int = 0, is_epoch_end: bool = False):
-    place = Progress(epoch + is_epoch_end, updates=updates)
-    return types.SimpleNamespace(
-        updates=updates,
-        epoch=epoch,
-        is_epoch_end=is_epoch_end,
-        loss=1.0,
-        recent_loss=1.0,
-        best=None,
-        snapshot=lambda: Checkpoint({}, place),
-    )
+def told(updates: int, epoch: int = 0, is_epoch_end: bool = False) -> Status:
+    end = Checkpoint({}, Progress(epoch + is_epoch_end, updates=updates))
+    given = {"updates": updates, "epoch": epoch, "is_epoch_end": is_epoch_end}
+    return status(**given, snapshot=lambda: end)
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +47,9 @@ def watches(monkeypatch):
         each.end()
 
 
-def saver(disk, stop=None, start=None, **interval) -> Saver:
+def saver(disk, start=None, **interval) -> Saver:
     start = start or Progress(0)
-    return Saver(disk, Interval(**interval), stop or Stop(), start=start, facts={})
+    return Saver(disk, Interval(**interval), Stop(), start=start, facts={})
 
 
 @pytest.fixture
@@ -72,17 +64,17 @@ def test_it_saves_after_so_many_updates_or_epochs():
     disk = Disk()
     save = saver(disk, updates=100, start=Progress(0, updates=50))
     for updates in (100, 149, 150, 151, 260, 359, 360):
-        save(status(updates))
+        save(told(updates))
     assert [step for step, _ in disk.saved] == [150, 260, 360]
     disk = Disk()
     save = saver(disk, epochs=2, start=Progress(1))
     for epoch in range(1, 6):
-        save(status(10 * epoch, epoch))
-        save(status(10 * epoch + 9, epoch, is_epoch_end=True))
+        save(told(10 * epoch, epoch))
+        save(told(10 * epoch + 9, epoch, is_epoch_end=True))
     assert disk.saved == [(29, 3), (49, 5)]
     disk = Disk()
     save = saver(disk)  # never
-    save(status(10**9, epoch=1000, is_epoch_end=True))
+    save(told(10**9, epoch=1000, is_epoch_end=True))
     save.finish()
     assert not disk.saved
 
@@ -91,9 +83,9 @@ def test_it_saves_after_some_time_unless_the_disk_is_slower(now):
     disk = Disk()
     save = saver(disk, seconds=60)
     for now[0], updates in ((159, 1), (160, 2), (161, 3), (219, 4), (220, 5)):
-        save(status(updates))
+        save(told(updates))
     for now[0], disk.is_slow in ((280, False), (350, True), (420, True), (421, False)):
-        save(status(int(now[0])))
+        save(told(int(now[0])))
     assert [step for step, _ in disk.saved] == [2, 5, 280, 421]
 
 
@@ -104,8 +96,8 @@ def test_a_failed_write_is_tried_again_with_the_newest(caplog):
     disk.fails = [True, False, False, True, False, False, True, True]
     save = saver(disk, updates=10)
     for updates in (10, 11, 12, 21, 22, 23, 33, 34):
-        save(status(updates))
+        save(told(updates))
     assert [step for step, _ in disk.saved] == [10, 11, 21, 22, 33, 34]
     assert "run/1: The checkpoint was not written: full: tried again." in caplog.text
     with pytest.raises(OSError, match="was not written: full"):
-        save(status(35))
+        save(told(35))
