@@ -56,12 +56,8 @@ def status(progress: float = 0.0, **fields: Any) -> Status:
     found |= {"loss": 2.5, "recent_loss": 2.25, "metrics": {}, "scores": {}}
     found |= {"rate": 0.01, "rate_name": "alpha", "updates": 10, "best": None}
     found |= {"unit": "words", "noun": "words", "items": int(1_000_000 * progress)}
-    found |= {
-        "items_per_second": 1000.0,
-        "seconds": 5.0,
-        "seconds_of": {"compile": 1.0},
-    }
-    found |= {"snapshot": lambda: None}
+    found |= {"items_per_second": 1000.0, "seconds": 5.0, "snapshot": lambda: None}
+    found |= {"seconds_of": {"compile": 1.0}}
     return Status(**found | fields)
 
 

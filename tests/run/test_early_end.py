@@ -18,6 +18,7 @@ from embedder.engine import epochs as module
 from embedder.engine.checkpoints import CheckpointError, Checkpoints
 from embedder.engine.epochs import Evaluations, Timer
 from embedder.metrics.ranking import next_item
+from tests.commands import json_lines
 
 SMALL = ("--loader", "memory", "--vector-size", "4", "--min-count", "1", "--block")
 SMALL += ("32", "--blocks-per-update", "1", "--sample", "0", "--epochs", "4")
@@ -41,8 +42,7 @@ def topics() -> list[list[str]]:
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder):
     Path("text.txt").write_text("\n".join(map(" ".join, topics())))
     pairs = ("0-1\t0-2\t9", "0-1\t1-1\t1", "2-2\t2-3\t8", "3-3\t4-4\t2", "5-1\t5-2\t7")
     Path("pairs.tsv").write_text("word1\tword2\tscore\n" + "\n".join(pairs))
@@ -59,17 +59,11 @@ def train(*options: str, source: str = "text.txt", run: str = "run") -> int:
 
 
 def lines(run: str = "run") -> list[dict]:
-    text = Path(run, "metrics.jsonl").read_text()
-    return [json.loads(line) for line in text.splitlines()]
+    return json_lines(Path(run, "metrics.jsonl"))
 
 
 def measured(name: str) -> list[float]:
     return [line[name] for line in lines() if line[name] is not None]
-
-
-def assert_same(first: str, second: str, *names: str) -> None:
-    for name in names:
-        assert Path(first, name).read_bytes() == Path(second, name).read_bytes()
 
 
 # --- when, and what
@@ -101,7 +95,8 @@ def test_evaluations_are_lines_of_the_log_the_metrics_and_events(capsys, monkeyp
     steps = [step for step, _ in added]
     assert steps == sorted(steps) and {*updates} < {*steps}
     assert train(*NEXT, run="without") == 0  # evaluations change no vector
-    assert_same("run", "without", "vectors.safetensors", "model.npz")
+    for name in ("vectors.safetensors", "model.npz"):
+        assert Path("run", name).read_bytes() == Path("without", name).read_bytes()
     assert lines("without")[-1]["held_out"] == found[-1]["held_out"]
 
 
@@ -214,16 +209,24 @@ def test_an_encoder_is_judged_by_its_loss_on_what_validates(capsys):
     assert [each["val_loss"] for each in history] == losses[:best]
 
 
-def test_the_result_is_the_best_evaluation_within_an_epoch(capsys):
-    assert train(*NEXT, *EVERY, "--patience", "3", *BEST) == 0
-    scores = {x["updates"]: x["hr@10"] for x in lines() if "loss" not in x}
-    epochs = {x["updates"]: x["epoch"] for x in lines() if "loss" not in x}
+def test_a_run_ends_without_a_better_score_and_the_best_is_the_result(capsys):
+    """Of evaluations within epochs."""
+    options = *NEXT, *EVERY, "--patience", "3", "--save-every", "never", *BEST
+    assert train(*options) == 0
+    shown, within = capsys.readouterr().err, [x for x in lines() if "loss" not in x]
+    scores = {x["updates"]: x["hr@10"] for x in within}
     best = max(scores, key=lambda updates: scores[updates])
-    message = f"The best is update {best}, in epoch {epochs[best]}, "
-    assert message in capsys.readouterr().err
-    found = Checkpoints(Path("run/checkpoints")).read(best)
-    vectors = read_vectors("run")
-    np.testing.assert_array_equal(vectors.matrix, found.arrays["params.tables.input"])
+    (epoch,) = (x["epoch"] for x in within if x["updates"] == best)
+    assert f"The best is update {best}, in epoch {epoch}, " in shown
+    found = Checkpoints(Path("run/checkpoints")).read(best).arrays
+    vectors = read_vectors("run").matrix
+    np.testing.assert_array_equal(vectors, found["params.tables.input"])
+    assert [*scores].index(best) == len(measured("hr@10")) - 1 - 3
+    said = f"none of the last 3 evaluations was better than hr@10 {scores[best]:.4f}, "
+    assert said in shown and "The schedule is cut: alpha is still " in shown
+    assert lines()[-1]["updates"] < 4 * 100
+    assert train(*options) == 0  # it is finished
+    assert "epoch" not in capsys.readouterr().err
 
 
 def test_the_last_is_the_result_where_the_best_is_lost(monkeypatch, capsys):
@@ -292,16 +295,3 @@ def test_scores_of_next_items_are_shown_unless_they_take_long(monkeypatch, capsy
     assert train(*flags, run="large") == 0
     assert "Next items are not ranked, which takes long here" in capsys.readouterr().err
     assert "hr@10" not in lines("large")[-1] and "held_out" in lines("large")[-1]
-
-
-def test_a_run_ends_after_evaluations_without_a_better_score(capsys):
-    assert train(*NEXT, *EVERY, "--patience", "3", "--save-every", "never") == 0
-    shown, scores = capsys.readouterr().err, measured("hr@10")
-    assert len(scores) - 1 - int(np.argmax(scores)) == 3
-    message = (
-        f"none of the last 3 evaluations was better than hr@10 {max(scores):.4f}, "
-    )
-    assert message in shown and "The schedule is cut: alpha is still " in shown
-    assert lines()[-1]["updates"] < 4 * 100
-    assert train(*NEXT, *EVERY, "--patience", "3") == 0  # it is finished
-    assert "epoch" not in capsys.readouterr().err

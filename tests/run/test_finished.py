@@ -16,7 +16,6 @@ from embedder.encoders.task import EncoderTask
 from embedder.tokens.task import TokensTask
 from tests.commands import error_line
 
-TEXT = "a b c d a c a b\n" * 30
 FAST = ["--loader", "memory", "--min-count", "2", "--vector-size", "4", "--epochs", "1"]
 TOKENS = ["text.txt", *FAST]
 ENCODER = ["examples.npz", "--model", "encoder", "--loader", "memory", "--epochs", "1"]
@@ -24,9 +23,8 @@ ENCODER += ["--no-report"]
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("text.txt").write_text(TEXT)
+def own_folder(own_folder):
+    Path("text.txt").write_text("a b c d a c a b\n" * 30)
     rng = np.random.default_rng(0)
     np.savez("examples.npz", x=rng.random((40, 4)), y=np.arange(40) % 2)
 

@@ -12,7 +12,8 @@ from embedder import EmbeddingTrainer
 from embedder.cli.main import main
 from embedder.config import read_toml
 from embedder.disk.workdir import Workdir
-from tests.commands import error_line
+from tests.commands import error_line, json_lines
+from tests.contract.test_features import TIMED
 
 FAST = ("--loader", "memory", "--vector-size", "4", "--min-count", "1", "--block", "32")
 FAST += ("--blocks-per-update", "1")
@@ -34,8 +35,7 @@ EVALUATED += ("--sample", "0")
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder):
     rng = np.random.default_rng(0)
     lines = [rng.choice([*"abcdefgh"], size=9) for _ in range(120)]
     Path("text.txt").write_text("\n".join(map(" ".join, lines)))
@@ -53,16 +53,14 @@ def train(*options: str, epochs: int, run: str = "run") -> int:
 
 def results(run: str) -> dict[str, bytes]:
     """The files of a run that do not tell the time."""
-    timed = "metrics.jsonl", "progress.jsonl", "corpus.json", "SHA256SUMS", ".lock"
-    timed += ("report.html",)
     paths = (path for path in Path(run).iterdir() if path.is_file())
+    timed = *TIMED, "report.html"
     return {path.name: path.read_bytes() for path in paths if path.name not in timed}
 
 
 def metrics(run: str) -> list[dict]:
     """The lines of metrics.jsonl without what tells the time."""
-    lines = map(json.loads, Path(run, "metrics.jsonl").read_text().splitlines())
-    timed = "seconds", "per_second"
+    lines, timed = json_lines(Path(run, "metrics.jsonl")), ("seconds", "per_second")
     return [{k: x for k, x in line.items() if not k.endswith(timed)} for line in lines]
 
 
@@ -85,7 +83,6 @@ def test_a_run_of_two_parts_is_that_of_one(kind):
 def test_the_rate_falls_to_the_new_end(capsys):
     assert train(*TEXT, epochs=2) == train(*TEXT, epochs=5) == 0
     alpha = read_toml(Path("run/config.toml")).tables.alpha
-    assert alpha is not None
     first = alpha + (1e-4 - alpha) * 2 / 5
     said = f"run goes on with epochs 3 to 5: alpha falls from {first:.4g} to"
     assert said in capsys.readouterr().err

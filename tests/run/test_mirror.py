@@ -1,6 +1,5 @@
 """Mirrors of runs: what is copied, who may write, and where a run goes on."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -14,6 +13,7 @@ from embedder.disk.workdir import Workdir
 from embedder.engine.checkpoints import Checkpoints
 from embedder.run import mirror_files
 from embedder.run.mirror import Mirror
+from tests.commands import flip, json_lines, last_line
 
 TABLES = ("corpus.txt", "--loader", "memory", "--epochs", "2", "--vector-size", "4")
 TABLES += ("--min-count", "1", "--block", "32", "--blocks-per-update", "2")
@@ -22,15 +22,9 @@ ENCODER += ("--batch-size", "16", "--optimizer", "adam", "--no-report")
 
 
 @pytest.fixture(autouse=True)
-def data(tmp_path, text_file, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def data(own_folder, text_file):
     rng = np.random.default_rng(0)
     np.savez("examples.npz", X=rng.random((300, 6)), y=rng.integers(3, size=300))
-
-
-@pytest.fixture
-def last_line(capsys):
-    return lambda: capsys.readouterr().err.splitlines()[-1]
 
 
 def content(folder: str, names=("vectors.safetensors", "model.npz")) -> list[bytes]:
@@ -70,8 +64,7 @@ def test_a_run_goes_on_from_its_mirror(options, stopped, capsys):
     assert_whole()
     assert all(name == entry.path for name, entry in manifest().files.items())
     assert main(["verify", "mirror"]) == 0
-    lines = Path("run/metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["epoch"] for line in lines] == [1, 2]
+    assert [line["epoch"] for line in json_lines("run/metrics.jsonl")] == [1, 2]
     shutil.rmtree("run")  # and it comes back when it is finished
     assert main(["train", *command]) == 0
     assert "finished before" in capsys.readouterr().out
@@ -88,7 +81,7 @@ def test_a_step_may_be_in_the_mirror_alone_which_may_be_at_a_url(stopped, capsys
     shutil.rmtree("run")
     command = ["train", *TABLES, "--workdir", "run", "--mirror", url, "--step"]
     assert main([*command, "999"]) == 2
-    line = capsys.readouterr().err.splitlines()[-1]
+    line = last_line(capsys)
     assert "`step` must be of a checkpoint in" in line and steps[0] in line
     assert main([*command, steps[0]]) == 0
     assert f"Resumes after {steps[0]} updates" in capsys.readouterr().err
@@ -124,12 +117,12 @@ def test_a_folder_that_is_further_than_its_mirror_wins(stopped, capsys):
 
 @pytest.mark.slow
 @pytest.mark.row("F43")
-def test_the_mirror_of_another_run_is_refused(stopped, last_line):
+def test_the_mirror_of_another_run_is_refused(stopped, capsys):
     stopped(*TABLES, "--workdir", "run", "--mirror", "mirror")
     before = Path("mirror/mirror.json").read_bytes()
     other = ["train", *TABLES, "--window", "2", "--workdir", "new"]
     assert main([*other, "--mirror", "mirror"]) == 2
-    assert last_line() == (
+    assert last_line(capsys) == (
         "embedder: `mirror` mirror has a run with other settings: `window` 5 there, 2 "
         "now. Give the corpus and the settings of that run to go on with it, or "
         "another --mirror; --overwrite deletes it and starts anew."
@@ -137,9 +130,9 @@ def test_the_mirror_of_another_run_is_refused(stopped, last_line):
     Path("corpus.txt").write_text("a b c d\n" * 100)
     command = ["train", *TABLES, "--workdir", "new", "--mirror", "mirror"]
     assert main(command) == 2
-    assert "another corpus" in last_line()
+    assert "another corpus" in last_line(capsys)
     assert main([*command, "--overwrite", "--step", "4"]) == 2
-    assert "`step` must be of a run that resumes" in last_line()
+    assert "`step` must be of a run that resumes" in last_line(capsys)
     assert main([*command, "--step", "999"]) == 2
     assert Path("mirror/mirror.json").read_bytes() == before
     assert main([*command, "--overwrite"]) == 0
@@ -154,8 +147,7 @@ def test_a_damaged_checkpoint_of_a_mirror_is_left_out(stopped, capsys):
     stopped(*options, "--workdir", "run", "--mirror", "mirror")
     assert main(["train", *options, "--workdir", "whole"]) == 0
     newest, older = manifest().steps
-    path = Path(f"mirror/checkpoints/{newest}/state/manifest.ocdbt")
-    path.write_bytes(bytes([path.read_bytes()[0] ^ 1]) + path.read_bytes()[1:])
+    flip(Path(f"mirror/checkpoints/{newest}/state/manifest.ocdbt"), 0)
     shutil.rmtree("run")
     command = ["train", *options, "--workdir", "run", "--mirror", "mirror"]
     assert main(command) == 0
@@ -189,13 +181,13 @@ def test_a_folder_is_not_replaced_by_damaged_checkpoints(step, stopped, capsys):
 
 
 @pytest.mark.row("F43")
-def test_a_damaged_file_of_a_mirror_is_refused(stopped, last_line):
+def test_a_damaged_file_of_a_mirror_is_refused(stopped, capsys):
     stopped(*TABLES, "--workdir", "run", "--mirror", "mirror")
     Path("mirror/vocab.parquet").write_bytes(b"x")
     shutil.rmtree("run")
     command = ["train", *TABLES, "--workdir", "run", "--mirror", "mirror"]
     assert main(command) == 2
-    assert "mirror/vocab.parquet is not what was written: give" in last_line()
+    assert "mirror/vocab.parquet is not what was written: give" in last_line(capsys)
     assert not [path for path in Path("run").glob("*") if path.name != "cache"]
 
 

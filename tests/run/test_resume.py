@@ -13,7 +13,7 @@ from embedder.config import read_toml
 from embedder.config.token_objectives import ADAGRAD_ALPHA
 from embedder.config.token_options import default_max_pairs_per_row
 from embedder.tokens.artefact import ModelFile, read_model
-from tests.commands import error_line
+from tests.commands import error_line, json_lines
 
 OLD = "a b c d a c a b\n" * 30
 NEW = "e a f b e a z c\n" * 30 + "q\n"
@@ -22,10 +22,9 @@ OPTIONS += ["--sample", "0", "--epochs", "2"]
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch, made):
+def own_folder(own_folder, made):
     """Every test has a copy of the finished run `old`, and more text."""
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(made, own_folder, dirs_exist_ok=True)
     Path("more.txt").write_text(NEW)
 
 
@@ -66,9 +65,8 @@ def test_no_epochs_leave_old_rows_and_add_new_ones(schedule):
 def test_without_a_corpus_it_is_that_of_the_run(capsys):
     """Not the demo corpus; and not in the folder of the run itself."""
     assert main(["train", "--resume", "old", "--workdir", "new", "--epochs", "1"]) == 0
-    corpora = [
-        json.loads(Path(run, "corpus.json").read_text()) for run in ("old", "new")
-    ]
+    texts = (Path(run, "corpus.json").read_text() for run in ("old", "new"))
+    corpora = [*map(json.loads, texts)]
     assert corpora[0]["source"] == corpora[1]["source"] is not None
     assert corpora[0]["manifest"] == corpora[1]["manifest"]
     assert model("new").loss_history[:2] == model("old").loss_history
@@ -163,5 +161,4 @@ def test_settings_and_epochs_go_on_from_those_of_the_run():
     known = [new.tokens.index(token) for token in "abc"]
     assert (new.input[known] != old.input[known]).any(axis=1).all()
     assert new.output[4:].any(axis=1).all() and len(new.loss_history) == 4
-    lines = Path("new/metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["epoch"] for line in lines] == [3, 4]
+    assert [line["epoch"] for line in json_lines("new/metrics.jsonl")] == [3, 4]

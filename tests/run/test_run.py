@@ -1,6 +1,5 @@
 """Runs: what they leave, that they repeat, and when they are refused or stopped."""
 
-import json
 import math
 
 import numpy as np
@@ -12,6 +11,7 @@ from embedder.api.train import train
 from embedder.config import Config, read_toml, with_options
 from embedder.disk.workdir import Workdir
 from embedder.vectors.export import read_vectors
+from tests.commands import json_lines
 
 SMALL = with_options(
     Config(),
@@ -56,7 +56,7 @@ def test_train_leaves_every_file_it_names(finished):
 
 
 def test_train_writes_a_line_of_metrics_an_epoch(finished):
-    lines = [json.loads(x) for x in finished.metrics.read_text().splitlines()]
+    lines = json_lines(finished.metrics)
     assert [line["epoch"] for line in lines] == [1, 2]
     assert [line["words"] for line in lines] == [270, 540]
     assert lines[-1]["alpha"] == pytest.approx(1e-4)

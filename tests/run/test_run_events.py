@@ -1,6 +1,5 @@
 """TensorBoard's events, read by their protocol buffers."""
 
-import json
 import logging
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from embedder.cli.main import main
 from embedder.disk.workdir import Workdir
 from embedder.run import curves
 from embedder.run.curves import Events, row_norms
+from tests.commands import json_lines
 
 FAST = ["--loader", "memory", "--vector-size", "4", "--min-count", "1", "--sample", "0"]
 FAST += ["--block", "32", "--blocks-per-update", "1"]
@@ -30,12 +30,11 @@ def events_of(folder: Path) -> list[Event]:
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch) -> Workdir:
+def run(own_folder, monkeypatch) -> Workdir:
     """A run whose points are one for each call."""
     monkeypatch.setattr(curves, "_EVERY", 0.0)
     monkeypatch.setattr(curves, "_SHARE", 0.0)
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "text.txt").write_text("a b c a b a d d e\n" * 200)
+    Path("text.txt").write_text("a b c a b a d d e\n" * 200)
     command = ["train", "text.txt", *FAST, "--save-every", "16", "--workdir", "run"]
     assert main(command) == 0
     return Workdir(Path("run"))
@@ -49,9 +48,9 @@ def test_points_within_epochs_are_scalars(run):
         for value in event.summary.value
         if value.WhichOneof("value") == "simple_value"
     }
-    lines = [json.loads(x) for x in run.progress.read_text().splitlines()]
+    lines = json_lines(run.progress)
     assert len(lines) > 10
-    for line in map(json.loads, run.metrics.read_text().splitlines()):
+    for line in json_lines(run.metrics):
         for name in ("loss", "alpha"):
             assert found[name, line["updates"]] == pytest.approx(line[name], 1e-5)
     for line in lines:

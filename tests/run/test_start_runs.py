@@ -16,14 +16,14 @@ from tests.commands import error_line
 
 OPTIONS = ["--loader", "memory", "--vector-size", "5", "--min-count", "1"]
 OPTIONS += ["--epochs", "2", "--blocks-per-update", "3", "--block", "32"]
+KNOWN = [f"w{i}" for i in range(40)]
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch, text_file):
+def own_folder(own_folder, text_file):
     """Every test has a text, and vectors of 40 of its 60 tokens and of 3 others."""
-    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(3)
-    keys = [f"w{i}" for i in range(40)] + ["x", "y", "z"]
+    keys = [*KNOWN, "x", "y", "z"]
     given = rng.normal(size=(43, 5)).astype(np.float32)
     given[:, 0] = -0.0
     write_vectors(Vectors(keys, given), "given.npz")
@@ -46,9 +46,6 @@ def rows_of(run: str, keys: list[str], table: str = "input") -> np.ndarray:
 def given(keys: list[str]) -> np.ndarray:
     vectors = read_vectors("given.npz")
     return np.stack([vectors[key] for key in keys])
-
-
-KNOWN = [f"w{i}" for i in range(40)]
 
 
 MODES = {
@@ -90,10 +87,8 @@ def test_rows_start_from_a_file_and_others_as_they_would(caplog):
     np.testing.assert_array_equal(rows_of("run", others), rows_of("plain", others))
     counts = dict(zip(model().tokens, model().counts, strict=True))
     share = 100 * sum(counts[key] for key in KNOWN) / sum(counts.values())
-    line = (
-        f"start: 40 of {len(counts)} rows ({share:.1f} % of the corpus's tokens) start "
-        f"from {Path('given.npz').absolute()}"
-    )
+    line = f"start: 40 of {len(counts)} rows ({share:.1f} % of the corpus's tokens) "
+    line += f"start from {Path('given.npz').absolute()}"
     assert caplog.messages.count(line) == 1
 
 
@@ -117,16 +112,11 @@ def test_all_rows_or_those_of_a_file_are_frozen(caplog):
     assert model("all").output.any()
     assert train("--freeze", "keys.txt", run="two") == 0
     moved = (model("two").input != model("start").input).any(axis=1)
-    still = {
-        token for token, x in zip(model("two").tokens, moved, strict=True) if not x
-    }
+    still = {model("two").tokens[i] for i in np.flatnonzero(~moved)}
     assert {"w3", "w7"} <= still and moved.mean() > 0.8
-    path = Path("keys.txt").absolute()
-    num = len(moved)
-    assert (
-        f"frozen: 2 of {num} rows of the input table; 1 of 3 keys of {path} are unknown"
-        in caplog.messages
-    )
+    said = f"frozen: 2 of {len(moved)} rows of the input table; 1 of 3 keys of "
+    said += f"{Path('keys.txt').absolute()} are unknown"
+    assert said in caplog.messages
 
 
 @pytest.mark.slow
@@ -147,9 +137,8 @@ def test_old_rows_are_frozen_when_a_run_goes_on(grow):
         assert (new.input[len(old.tokens) :] != fresh).all(axis=1).all()
     assert main([*command[:-1], "next"]) == 0  # it is not inherited
     assert read_toml(Path("next/config.toml")).tables.freeze == ""
-    assert (
-        main(["train", "--resume", "run", "--workdir", "after", "--epochs", "1"]) == 0
-    )
+    after = ["train", "--resume", "run", "--workdir", "after", "--epochs", "1"]
+    assert main(after) == 0
     assert (model("after").input != new.input).any()
 
 
