@@ -1,9 +1,12 @@
 """Tiny networks of each kind on small images, with all that updates can have."""
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+from PIL import Image
 
 from embedder.config import Config, with_options
 from embedder.data.examples.examples import Examples
@@ -75,3 +78,10 @@ def largest_difference(actual: Any, desired: Any) -> float:
         gap = np.abs(a - b) / np.maximum(np.abs(b), 1)
         found = max(found, float(np.max(gap, initial=0)))
     return found
+
+
+def write_pngs(folder: Path, images: Sequence[np.ndarray]) -> None:
+    """Images of pixels as 0.png, 1.png and so on."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, pixels in enumerate(images):
+        Image.fromarray(np.asarray(pixels, np.uint8)).save(folder / f"{number}.png")

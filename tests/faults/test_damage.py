@@ -8,25 +8,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from embedder import Vectors, read_ensemble, read_vectors, write_vectors
 from embedder.cli.main import main
 from embedder.errors import InputError
-from tests.commands import error_line
+from tests.commands import error_line, flip
+from tests.encoders.image_cases import write_pngs
 
 TABLES = "--loader memory --vector-size 4 --min-count 1 --epochs 2 --save-every 1epoch"
 TABLES += " --next-items"
 ENCODER = "--model encoder --loader memory --save-every 1epoch --batch-size 4 "
 ENCODER += "--epochs 2"
 SEVERAL = "--replicas 3 --no-report"
-
-
-def flip(path: Path, at: int | None = None) -> None:
-    """Another bit in the middle of a file."""
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2 if at is None else at] ^= 2
-    path.write_bytes(data)
 
 
 def train(folder: Path, data: str, run: Path, options: str) -> int:
@@ -40,10 +33,7 @@ def made(tmp_path_factory) -> Path:
     (folder / "text.txt").write_text("a b c d a c\n" * 20)
     rng = np.random.default_rng(0)
     for name in ("dark", "bright"):
-        (folder / "images" / name).mkdir(parents=True)
-        for number in range(4):
-            pixels = rng.integers(256, size=(5, 4, 3)).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / f"images/{name}/{number}.png")
+        write_pngs(folder / "images" / name, rng.integers(256, size=(4, 5, 4, 3)))
     assert train(folder, "text.txt", folder / "tables", TABLES) == 0
     assert train(folder, "images", folder / "encoder", ENCODER) == 0
     assert train(folder, "text.txt", folder / "replicas", f"{TABLES} {SEVERAL}") == 0
@@ -135,9 +125,8 @@ def test_exported_vectors_never_give_others(tmp_path, ending):
         start = data.index(matrix.tobytes())
         places = range(start, start + matrix.nbytes, 9)
     for at in places:
-        flip_at = bytearray(data)
-        flip_at[at] ^= 2
-        path.write_bytes(flip_at)
+        path.write_bytes(data)
+        flip(path, at)
         try:
             found = read_vectors(path)
         except ValueError:

@@ -2,14 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
-from PIL import Image
 
 from embedder.cli.main import main
 from embedder.data import encode as encoding
 from embedder.data.corpus import text_corpus
 from embedder.data.encode import encode_cached
 from tests.commands import run_python
+from tests.encoders.image_cases import write_pngs
 
 FAST = ["--loader", "memory", "--epochs", "1"]
 TABLES = ["train", "text.txt", "--vector-size", "4", "--min-count", "1", *FAST]
@@ -30,12 +31,10 @@ main(sys.argv[1:])
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder):
     Path("text.txt").write_text("a b c d a c\n" * 40)
-    for name in ("a/0.png", "a/1.png", "b/0.png", "b/1.png"):
-        Path("images", name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (4, 4)).save(Path("images", name))
+    for name in "ab":
+        write_pngs(Path("images", name), np.zeros((2, 4, 4, 3)))
 
 
 def parts(cache: str) -> list[Path]:

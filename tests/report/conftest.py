@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from embedder.cli.main import main
+from tests.encoders.image_cases import write_pngs
 
 FAST = "--loader memory --vector-size 8 --min-count 1 --sample 0 --epochs 2".split()
 HOSTILE = ["<script>", "a\u202eb", "\x1b[31mred", "é", "x" * 500, '"', "\\", "a\u2028b"]
@@ -24,10 +24,8 @@ def runs(tmp_path_factory) -> Path:
     text = folder / "text.txt"
     text.write_text("\n".join(" ".join(rng.permutation(WORDS)) for _ in range(60)))
     for name, least in (("dark", 0), ("<b>\tbright", 156)):
-        (folder / "photos" / name).mkdir(parents=True)
-        for number in range(30):
-            pixels = (least + rng.integers(100, size=(4, 3, 3))).astype(np.uint8)
-            Image.fromarray(pixels).save(folder / "photos" / name / f"{number}.png")
+        pixels = least + rng.integers(100, size=(30, 4, 3, 3))
+        write_pngs(folder / "photos" / name, pixels)
     encoder = [*ENCODER.split(), "--validation-fraction", "0.5"]
     for name, command in {
         "tokens": [str(text), *FAST],

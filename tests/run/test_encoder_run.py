@@ -18,7 +18,8 @@ from embedder.cli.main import main
 from embedder.disk.arrays import unpack_strings
 from embedder.encoders.predictor import rotated_mean, rotations_to_first
 from embedder.errors import InputError
-from tests.commands import error_line
+from tests.commands import error_line, json_lines
+from tests.encoders.image_cases import write_pngs
 from tests.report import parsed
 
 K, SEED = 2, 7
@@ -41,11 +42,7 @@ NEW_X = (RNG.normal(size=(37, 4)) + np.eye(4)[NEW]).astype(np.float32)
 def write_images(folder: Path) -> None:
     """Eight dark and eight bright images of 4 x 3."""
     for name, least in (("dark", 0), ("bright", 156)):
-        (folder / name).mkdir(parents=True)
-        for number in range(8):
-            pixels = (least + RNG.integers(100, size=(4, 3, 3))).astype(np.uint8)
-            image = Image.fromarray(pixels)
-            image.save(folder / name / f"{number}.png")
+        write_pngs(folder / name, least + RNG.integers(100, size=(8, 4, 3, 3)))
 
 
 @pytest.fixture(scope="module")
@@ -66,14 +63,6 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def runs(folder, tmp_path, monkeypatch, capsys) -> Path:
-    """The folder of the runs, which tests only read; the working folder is new."""
-    monkeypatch.chdir(tmp_path)
-    capsys.readouterr()
-    return folder
-
-
 def train(data: str, *options: str, run: str = "run") -> int:
     return main(["train", data, "--workdir", run, *FAST, "--no-report", *options])
 
@@ -86,10 +75,6 @@ def printed(capsys, *arguments) -> list[str]:
 
 def evaluated(capsys, *arguments) -> dict:
     return json.loads("".join(printed(capsys, "evaluate", *arguments, "--json")))
-
-
-def metrics(run: Path) -> list[dict]:
-    return [json.loads(x) for x in (run / "metrics.jsonl").read_text().splitlines()]
 
 
 def models(runs: Path) -> list[FeatureEncoder]:
@@ -123,7 +108,7 @@ def test_a_run_leaves_its_files_and_a_line_of_metrics_an_epoch(runs, capsys):
         *("model.npz", "report.html", "vectors.safetensors"),
     }
     assert "window" not in (run / "config.toml").read_text()
-    lines = metrics(run)
+    lines = json_lines(run / "metrics.jsonl")
     assert [line["epoch"] for line in lines] == [1, 2, 3]
     assert [line["examples"] for line in lines] == [60, 120, 180]
     assert [line["learning_rate"] for line in lines] == [0.1] * 3
@@ -132,7 +117,7 @@ def test_a_run_leaves_its_files_and_a_line_of_metrics_an_epoch(runs, capsys):
     for command in (again, ["train"]):
         (line,) = printed(capsys, *command, "--workdir", run)
         assert "finished before" in line and "100 vectors of 6 numbers." in line
-    assert metrics(runs / "pictures")[-1]["val_loss"] is None
+    assert json_lines(runs / "pictures/metrics.jsonl")[-1]["val_loss"] is None
 
 
 def test_labels_have_what_examples_are_taken_for(runs):
@@ -157,7 +142,7 @@ def test_labels_have_what_examples_are_taken_for(runs):
         held = frame.filter(~pl.col("trained"))
         accuracy = (held["label"] == held["predicted"]).mean()
         if run == "one":
-            found = metrics(runs / "one")[-1]["val_accuracy"]
+            found = json_lines(runs / "one/metrics.jsonl")[-1]["val_accuracy"]
             assert accuracy == pytest.approx(found) and 0.5 < accuracy < 1
 
 
@@ -169,7 +154,10 @@ def test_replicas_have_aligned_vectors_and_means_in_the_log(runs):
     assert np.abs(actual - embeddings.mean(axis=0)).max() > 0.1
     names = "train_loss", "train_accuracy", "val_loss", "val_accuracy"
     logs = [
-        [[line[name] for name in names] for line in metrics(runs / run)]
+        [
+            [line[name] for name in names]
+            for line in json_lines(runs / run / "metrics.jsonl")
+        ]
         for run in ("several", "one", "two")
     ]
     np.testing.assert_allclose(logs[0], np.mean(logs[1:], axis=0), atol=1e-5)
@@ -386,8 +374,7 @@ def test_some_of_the_classes_and_classes_of_one_example(runs, capsys):
         data = saved("e.npz", X[: len(labels)], np.array(labels))
         assert said in printed(capsys, "evaluate", runs / "one", *data)[0]
     is_red = Y == "red"
-    data = saved("red.npz", X[is_red], Y[is_red])
-    found = evaluated(capsys, runs / "several", *data)
+    found = evaluated(capsys, runs / "several", *saved("red.npz", X[is_red], Y[is_red]))
     assert_measures(found, probabilities(runs)[:, is_red], LABELS[is_red])
     data = saved("alone.npz", X[:5], np.arange(5))
     found = evaluated(capsys, runs / "one", *data)["retrieval"]
@@ -483,25 +470,16 @@ def test_the_embeddings_of_each_network_are_exported(runs):
 # --- the other verbs
 
 
-def test_neighbours_have_labels(runs, capsys):
-    lines = printed(capsys, "neighbors", runs / "several", "7", "--topn", "2")
-    (text,) = printed(
-        capsys, "neighbors", runs / "several", "7", "--topn", "2", "--json"
-    )
-    found = json.loads(text)
-    assert lines[0] == f"7 ({Y[7]})" == f"7 ({found['query'][0]['label']})"
-    vectors = read_vectors(runs / "several/vectors.safetensors")
-    near = vectors.most_similar("7", topn=2)
-    shown = [f"  {cosine:6.3f}  {key} ({Y[int(key)]})" for key, cosine in near]
-    assert lines[1:] == shown
-    assert [(x["key"], x["label"]) for x in found["found"]] == [
-        (key, Y[int(key)]) for key, _ in near
-    ]
-
-
 def test_other_verbs_take_the_vectors_of_examples(runs, capsys):
     file = runs / "one/vectors.safetensors"
     assert printed(capsys, "neighbors", file, "0")[0] == "0"  # a file has no labels
+    found = read_vectors(file).most_similar("7", topn=2)
+    shown = [f"  {cosine:6.3f}  {key} ({Y[int(key)]})" for key, cosine in found]
+    command = "neighbors", runs / "one", "7", "--topn", "2"
+    assert printed(capsys, *command) == [f"7 ({Y[7]})", *shown]
+    (each,) = map(json.loads, printed(capsys, *command, "--json"))
+    labels = [x["label"] for x in each["query"] + each["found"]]
+    assert labels == [Y[7], *(Y[int(key)] for key, _ in found)]
     line = printed(capsys, "analogy", runs / "one", "0", "1", "2", "--topn", "1")[0]
     assert re.fullmatch(r"0 \(\w+\) : 1 \(\w+\) = 2 \(\w+\) : \?", line)
     Path("pairs.tsv").write_text("0\t1\t3\n2\t3\t4\n0\tcat\t5\n")
@@ -592,45 +570,26 @@ def test_what_is_no_image_is_refused_by_an_encoder_of_images(runs, capsys):
 # --- damage
 
 
-def cut(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-9])
-
-
-def rewrite(change):
-    """A function that changes labels.parquet as if no sum of it was known."""
-
-    def apply(path: Path) -> None:
-        change(pl.read_parquet(path)).write_parquet(path)
-        path.with_name("SHA256SUMS").unlink()
-
-    return apply
-
-
-DAMAGED = {  # by a verb: a file, how it is damaged, and the message
-    "evaluate": ("labels.parquet", cut, "labels.parquet is not a whole file of labels"),
-    "neighbors 0": ("labels.parquet", lambda x: x.select("key"), "no column"),
-    "evaluate ": ("labels.parquet", lambda x: x.drop("entropy"), "no column"),
-    "evaluate  ": (
-        "labels.parquet",
-        lambda x: x.with_columns(entropy=pl.lit("x")),
-        "`entropy` is String",
-    ),
-    "evaluate   ": (
-        "labels.parquet",
-        pl.DataFrame.reverse,
-        "vectors.safetensors are not of the same examples: `embedder verify`",
-    ),
-}
-
-
 @pytest.mark.row("B49")
-@pytest.mark.parametrize("command", DAMAGED)
-def test_damage_is_one_line(runs, capsys, command):
+@pytest.mark.parametrize(
+    ("verb", "change", "message"),
+    [
+        ("evaluate", None, "labels.parquet is not a whole file of labels"),
+        ("neighbors", lambda x: x.select("key"), "no column"),
+        ("evaluate", lambda x: x.drop("entropy"), "no column"),
+        ("evaluate", lambda x: x.with_columns(entropy=pl.lit("x")), "`entropy` is Str"),
+        ("evaluate", pl.DataFrame.reverse, "are not of the same examples: `embedder v"),
+    ],
+)
+def test_damage_is_one_line(runs, capsys, verb, change, message):
     shutil.copytree(runs / "one", "run")
-    name, damage, message = DAMAGED[command]
-    (damage if damage is cut else rewrite(damage))(Path("run", name))
-    verb, *given = command.split()
-    assert main([verb, "run", *given]) == 2
+    path = Path("run/labels.parquet")
+    if change is None:
+        path.write_bytes(path.read_bytes()[:-9])
+    else:  # as if no sum of it was known
+        change(pl.read_parquet(path)).write_parquet(path)
+        Path("run/SHA256SUMS").unlink()
+    assert main([verb, "run", *["0"] * (verb == "neighbors")]) == 2
     assert message in error_line(capsys)
 
 
@@ -651,12 +610,11 @@ def test_a_model_of_replicas_whose_parts_do_not_fit_is_refused(runs):
     with np.load(runs / "several/model.npz") as members:
         whole = dict(members)
     for name, value, reason in NOT_WHOLE:
-        given = whole | {name: value}
         if name == "replicas":
             settings = json.loads(whole["settings"].tobytes()) | {"replicas": value}
-            given = whole | {
-                "settings": np.frombuffer(json.dumps(settings).encode(), np.uint8)
-            }
+            text = json.dumps(settings).encode()
+            name, value = "settings", np.frombuffer(text, np.uint8)
+        given = whole | {name: value}
         np.savez("model.npz", **{key: x for key, x in given.items() if x is not None})
         message = f"not a whole encoder file: .*{re.escape(reason)}"
         with pytest.raises(InputError, match=message):

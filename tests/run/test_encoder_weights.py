@@ -44,14 +44,6 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def runs(folder, tmp_path, monkeypatch, capsys) -> Path:
-    """The folder of the runs, which tests only read; the working folder is new."""
-    monkeypatch.chdir(tmp_path)
-    capsys.readouterr()
-    return folder
-
-
 def export(run: Path, to: str, *options: str) -> int:
     return main(["export", str(run), "--to", to, *options])
 
@@ -158,10 +150,8 @@ def any_encoder(case: str, x: np.ndarray) -> FeatureEncoder:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [*NETWORKS, "resnet of large images", "projection"])
-def test_each_network_gives_its_outputs_in_onnx_and_stablehlo(
-    tmp_path, monkeypatch, case
-):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("own_folder")
+def test_each_network_gives_its_outputs_in_onnx_and_stablehlo(case):
     size = (72, 66) if "large" in case else (16, 12)  # a stride and pooling first
     x = RNG.integers(256, size=(12, *size, 3), dtype=np.uint8)
     encoder = any_encoder(case, x)

@@ -47,13 +47,6 @@ def folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture
-def runs(folder, tmp_path, monkeypatch) -> Path:
-    """The folder of the runs, which tests only read; the working folder is new."""
-    monkeypatch.chdir(tmp_path)
-    return folder
-
-
 def neighbors(*arguments) -> int:
     return main(["neighbors", *map(str, arguments)])
 
@@ -92,9 +85,8 @@ def test_an_image_finds_the_example_that_it_is(runs, capsys):
     assert image["query"] == [{"key": "seven.png", "label": None}]
     assert image["found"][0]["key"] == "7"
     assert image["found"][0]["similarity"] == pytest.approx(1, abs=1e-6)
-    assert [x["key"] for x in image["found"][1:]] == [
-        x["key"] for x in example["found"][:4]
-    ]
+    found, known = ([x["key"] for x in each["found"]] for each in (image, example))
+    assert found[1:] == known[:4]
     assert main(["embed", str(runs / run), "seven.png", "--topn", "5"]) == 0
     first, *near = capsys.readouterr().out.splitlines()
     assert first.startswith(f"seven.png: {image['predicted']} ")

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from embedder.cli.main import main
 from embedder.disk.workdir import Workdir
 from embedder.vectors.export import read_vectors
+from tests.encoders.image_cases import write_pngs
 
 FAST = ["--loader", "memory", "--vector-size", "6", "--min-count", "1", "--sample", "0"]
 pytestmark = pytest.mark.slow
@@ -23,11 +23,8 @@ def runs(tmp_path_factory) -> Path:
     words = [f"w{n}" for n in range(60)]
     text = [" ".join(rng.choice(words, 20)) for _ in range(60)]
     (folder / "text.txt").write_text("\n".join(text) + "\n")
-    for number in range(60):
-        path = folder / "photos" / ("dark" if number % 2 else "bright")
-        path.mkdir(parents=True, exist_ok=True)
-        pixels = rng.integers(0, 256, (4, 3, 3)).astype(np.uint8)
-        Image.fromarray(pixels).save(path / f"{number}.png")
+    for name in ("dark", "bright"):
+        write_pngs(folder / "photos" / name, rng.integers(256, size=(30, 4, 3, 3)))
     encoder = ["--model", "encoder", "--loader", "memory", "--network", "mlp"]
     for name, command in {
         "tokens": [str(folder / "text.txt"), *FAST, "--epochs", "2"],
