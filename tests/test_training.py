@@ -24,16 +24,15 @@ SEVERAL = MeshLayout("sharded", "replicated", 2, 1)
 
 @pytest.mark.row("B93")
 @pytest.mark.parametrize("data", ["tokens.txt", "encoder.npz"])
-def test_tfdata_without_tensorflow_is_one_line(tmp_path, monkeypatch, capsys, data):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "tokens.txt").write_text("a b c d\n" * 20)
+def test_tfdata_without_tensorflow_is_one_line(own_folder, monkeypatch, capsys, data):
+    (own_folder / "tokens.txt").write_text("a b c d\n" * 20)
     np.savez("encoder.npz", X=np.zeros((8, 2)), y=np.arange(8) % 2)
     monkeypatch.setitem(sys.modules, "tensorflow", None)
     command = ["train", data, "--model", data[:-4], "--loader", "tfdata"]
     assert main([*command, "--workdir", "run"]) == 2
     message = "`loader` tfdata needs TensorFlow, .*: python -m pip install tensorflow"
     assert re.search(message, error_line(capsys))
-    assert not (tmp_path / "run").exists()
+    assert not (own_folder / "run").exists()
 
 
 @pytest.mark.parametrize(
@@ -81,16 +80,24 @@ def test_one_cpu_device_is_fed_without_tensorflow(monkeypatch):
     assert pick_loader("auto", SEVERAL) == "memory"
 
 
-@pytest.mark.slow
-def test_a_run_does_not_import_tensorflow_by_default(tmp_path):
-    (tmp_path / "text.txt").write_text("a b c d\n" * 20)
-    code = (
-        "import sys; from embedder.cli.main import main; assert main('train text.txt "
-        "--workdir run --min-count 1'.split()) == 0; print('tensorflow' in sys.modules)"
-    )
-    done = run_python("-c", code, cwd=tmp_path)
-    assert done.stdout.split()[-1] == "False", done.stderr
-    assert 'loader = "memory"' in (tmp_path / "run" / "config.toml").read_text()
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("images.npz --model encoder", "features of 0.0 MiB stay on the devices\n"),
+        pytest.param("text.txt --min-count 1", "", marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_does_not_import_tensorflow_by_default(own_folder, flags, said):
+    (own_folder / "text.txt").write_text("a b c d\n" * 20)
+    x = np.random.default_rng(0).integers(0, 256, (40, 4, 3), np.uint8)
+    np.savez("images.npz", X=x, y=np.arange(40) % 2)
+    code = "import sys; from embedder.cli.main import main; code = main(sys.argv[1:]); "
+    code += "print(code, 'tensorflow' in sys.modules)"
+    train = f"train {flags} --workdir run --verbose"
+    done = run_python("-c", code, *train.split())
+    assert done.stdout.split()[-2:] == ["0", "False"], done.stderr
+    assert said in done.stderr
+    assert 'loader = "memory"' in (own_folder / "run" / "config.toml").read_text()
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,6 @@ from embedder.encoders.plan import TrainingInputs, plan
 from embedder.encoders.trainer import EncoderTrainer
 from embedder.engine.epochs import run_epochs
 from embedder.errors import InputError
-from tests.commands import run_python
 from tests.encoders import image_cases
 from tests.encoders.image_cases import make_training
 
@@ -70,13 +69,6 @@ def test_the_share_of_validation_examples_is_rounded():
     for num, share, expected in ((100, 0.29, 29), (10, 0.26, 3), (10, 0.24, 2)):
         train, validation = split_validation(num, share)
         assert [*train, *validation] == [*range(num)] and len(validation) == expected
-
-
-def test_the_last_batch_is_padded_with_weight_0():
-    ((updates, num, _),) = parts("memory", make_source(10), size=3)
-    assert num == 3
-    assert updates.weights.tolist() == [[1, 1, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0]]
-    assert updates.ids[2, 2:].tolist() == [0, 0]
 
 
 def test_order_stays_the_same_in_all_versions():
@@ -208,21 +200,6 @@ def test_tfdata_is_advised_only_with_tensorflow(monkeypatch, has_tensorflow, adv
     )
     with pytest.raises(InputError, match=f"The training needs .*: {advice}"):
         make_training("mlp")
-
-
-def test_training_a_small_encoder_imports_no_tensorflow(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    x = np.random.default_rng(0).integers(0, 256, (40, 4, 3), np.uint8)
-    np.savez("images.npz", X=x, y=np.arange(40) % 2)
-    program = (
-        "import sys; from embedder.cli.main import main; code = main(sys.argv[1:]);"
-    )
-    program += "print(code, 'tensorflow' in sys.modules)"
-    train = "train images.npz --model encoder --workdir run --verbose"
-    done = run_python("-c", program, *train.split())
-    assert done.stdout.split()[-2:] == ["0", "False"], done.stderr
-    line = "loader: memory, features of 0.0 MiB stay on the devices"
-    assert line in done.stderr.splitlines()
 
 
 def test_a_call_takes_about_a_second_whatever_the_network():

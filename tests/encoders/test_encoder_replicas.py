@@ -107,12 +107,6 @@ def test_seeds_start_at_0_after_the_largest():
     assert largest_difference(first.params, desired) == 0
 
 
-def test_validation_examples_are_the_same_for_all():
-    ids = make_training(replicas=3).source.order(0)
-    assert ids.shape == (40, 3)
-    assert (np.sort(ids, axis=0) == np.arange(40)[:, np.newaxis]).all()
-
-
 def test_the_loop_over_updates_is_not_masked():
     """A loop of one condition for each replica computes updates that it leaves out."""
     training = make_training(replicas=3)

@@ -1,5 +1,6 @@
 """Settings of `FeatureEncoder` do what the flags of `embedder train` do."""
 
+import itertools
 import logging
 from pathlib import Path
 
@@ -26,8 +27,7 @@ SMALL = {
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder):
     np.savez("points.npz", X=X, y=NAMES)
 
 
@@ -43,21 +43,16 @@ def train(*flags: str, run: str = "run") -> int:
 
 @pytest.mark.spread(2)
 @pytest.mark.parametrize(
-    ("options", "flags"),
+    "options",
     [
-        (
-            {"eval_every": 4, "patience": 3, "result": "best"},
-            "--eval-every 4 --patience 3 --result best",
-        ),
-        (
-            {"eval_every": "3epochs", "result": "best"},
-            "--eval-every 3epochs --result best",
-        ),
-        ({"compute_dtype": "bfloat16"}, "--compute-dtype bfloat16"),
+        {"eval_every": 4, "patience": 3, "result": "best"},
+        {"eval_every": "3epochs", "result": "best"},
+        {"compute_dtype": "bfloat16"},
     ],
 )
-def test_each_setting_is_that_of_the_command_and_does_something(options, flags):
-    assert train(*flags.split()) == 0
+def test_each_setting_is_that_of_the_command_and_does_something(options):
+    pairs = ((f"--{name.replace('_', '-')}", str(x)) for name, x in options.items())
+    assert train(*itertools.chain(*pairs)) == 0
     encoder, theirs = fitted(**options), FeatureEncoder.load("run/model.npz")
     np.testing.assert_array_equal(encoder.transform(X), theirs.transform(X))
     assert encoder.history_ == theirs.history_
@@ -92,16 +87,6 @@ def test_a_callback_may_stop_a_training_that_keeps_the_best():
     encoder = FeatureEncoder(**SMALL, result="best")
     encoder.fit(X, NAMES, callbacks=stop)
     np.testing.assert_array_equal(encoder.transform(X), whole.transform(X))
-
-
-@pytest.mark.slow
-def test_the_best_of_an_ensemble_is_that_of_the_command():
-    assert train("--replicas", "2", "--result", "best") == 0
-    encoder = FeatureEncoder(**SMALL, result="best").fit_ensemble(X, NAMES, 2)
-    theirs = FeatureEncoder.load("run/model.npz")
-    ours, others = encoder.ensemble_.transform(X), theirs.ensemble_.transform(X)
-    np.testing.assert_array_equal(ours, others)
-    assert encoder.history_ == theirs.history_ and len(encoder.history_) < 8
 
 
 @pytest.mark.spread(1)

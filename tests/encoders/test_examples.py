@@ -20,7 +20,7 @@ from embedder.data.examples.example_formats import open_examples
 from embedder.data.examples.examples import Examples, ExampleSet
 from embedder.data.examples.images import is_grey, read_image
 from embedder.vectors.export import read_vectors
-from tests.commands import error_line
+from tests.commands import error_line, flip
 
 X = np.arange(24, dtype=np.uint8).reshape(4, 2, 3)
 Y = np.array([7, 5, 7, 9], np.uint8)
@@ -216,14 +216,6 @@ def test_the_class_of_an_image_is_its_folder(tmp_path, suffix):
         np.testing.assert_allclose(image[0, 0, 0], 40 * number, atol=8)  # packed
 
 
-def test_images_are_shuffled_in_a_fixed_order(tmp_path):
-    write_images(tmp_path, sizes=((1, 1),) * 20)
-    first, second = read(tmp_path), read(tmp_path)
-    assert first.keys == second.keys
-    np.testing.assert_array_equal(first.features, second.features)
-    assert 0 < np.flatnonzero(np.diff(first.labels)).size < 19
-
-
 @pytest.mark.parametrize(
     ("mode", "colour", "expected"),
     [
@@ -280,24 +272,17 @@ def test_cached_images_are_decoded_anew_after_a_change(tmp_path, change):
     np.testing.assert_array_equal(found.features, plain.features)
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        lambda data: b"",
-        lambda data: data[:50],
-        lambda data: data[:-1],
-        lambda data: data[:-1] + bytes([data[-1] ^ 1]),
-    ],
-    ids=["empty", "cut", "one_byte", "flipped_bit"],
-)
-def test_damaged_cache_is_refused(tmp_path, damage):
+def test_damaged_cache_is_refused(tmp_path):
     write_images(tmp_path / "data")
     read(tmp_path / "data", tmp_path / "cache")
     (path,) = (tmp_path / "cache").glob("*/images.npy")
-    path.write_bytes(damage(path.read_bytes()))
-    message = "Cache file .*images.npy is damaged .* delete"
-    with pytest.raises(ValueError, match=message):
-        read(tmp_path / "data", tmp_path / "cache")
+    whole = path.read_bytes()
+    flip(path, -1)
+    for damaged in (path.read_bytes(), whole[:-1], whole[:50], b""):
+        path.write_bytes(damaged)
+        message = "Cache file .*images.npy is damaged .* delete"
+        with pytest.raises(ValueError, match=message):
+            read(tmp_path / "data", tmp_path / "cache")
 
 
 @pytest.mark.row("B17")
@@ -383,21 +368,16 @@ def test_manifest_changes_with_the_labels(tmp_path):
 # --- what a warning says of them
 
 
+SORTED = "aaaabbbbcccc"
+
+
 @pytest.mark.parametrize(
     ("labels", "fraction", "expected"),
     [
-        (
-            "aaaabbbbcccc",
-            "0.4",
-            "the last 5, have 1 class without training examples (c): ",
-        ),
-        (
-            "aaaabbbbcccc",
-            "0.2",
-            "the last 2, have 1 class (c), as the data are sorted by ",
-        ),
+        (SORTED, "0.4", "the last 5, have 1 class without training examples (c): "),
+        (SORTED, "0.2", "the last 2, have 1 class (c), as the data are sorted by "),
         ("abcacbabcacb", "0.4", ""),
-        ("aaaabbbbcccc", "0", ""),
+        (SORTED, "0", ""),
     ],
 )
 def test_validation_examples_of_other_classes_are_told(
@@ -439,6 +419,8 @@ def of_table(tmp_path_factory):
         folder / "reordered.parquet"
     )
     table.with_columns(id=pl.Series(["x"] * 60)).write_parquet(folder / "more.parquet")
+    codes = pl.Series("code", ["7", "x"] * 30)  # no numbers, and no feature
+    table[:, ::-1].with_columns(codes).write_csv(folder / "reordered.csv")
     table.rename({"weight": "mass"}).write_parquet(folder / "renamed.parquet")
     assert train(folder, "fit.parquet", "run", "--epochs", "50") == 0
     return folder
@@ -455,14 +437,14 @@ def embedded(folder: Path, run: str, data: str) -> np.ndarray:
     return read_vectors(to).matrix
 
 
-@pytest.mark.parametrize("name", ["reordered", "more"])
+@pytest.mark.parametrize("name", ["reordered.parquet", "more.parquet", "reordered.csv"])
 def test_an_encoder_finds_its_columns_by_their_names(of_table, name, caplog, capsys):
     expected = embedded(of_table, "run", "fit.parquet")
-    found = embedded(of_table, "run", f"{name}.parquet")
+    found = embedded(of_table, "run", name)
     np.testing.assert_array_equal(found, expected)
-    assert (": id." in caplog.text) == (name == "more")
+    assert (": id." in caplog.text) == name.startswith("more")
     capsys.readouterr()
-    run, data = str(of_table / "run"), str(of_table / f"{name}.parquet")
+    run, data = str(of_table / "run"), str(of_table / name)
     assert main(["evaluate", run, "--examples", data, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
 
@@ -483,15 +465,6 @@ def test_classes_of_whole_floats_are_those_of_integers(of_table, monkeypatch, ca
             examples = ["--examples", f"{data}.parquet", "--json"]
             assert main(["evaluate", encoder, *examples]) == 0
             assert json.loads(capsys.readouterr().out)["accuracy"] > 0.9
-
-
-def test_an_encoder_reads_its_columns_from_text(of_table):
-    table = pl.read_parquet(of_table / "reordered.parquet")
-    codes = pl.Series("code", ["7", "x"] * 30)  # no numbers, and no feature
-    table.with_columns(codes).write_csv(of_table / "reordered.csv")
-    expected = embedded(of_table, "run", "fit.parquet")
-    found = embedded(of_table, "run", "reordered.csv")
-    np.testing.assert_array_equal(found, expected)
 
 
 @pytest.mark.parametrize("verb", [["embed"], ["evaluate", "--examples"]])

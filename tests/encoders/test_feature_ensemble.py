@@ -3,6 +3,7 @@
 import copy
 import pickle
 
+import jax
 import numpy as np
 import pytest
 from sklearn.base import clone
@@ -10,15 +11,13 @@ from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 
 from embedder.api.encoder_estimator import FeatureEncoder
+from embedder.base.limits import Limit
 from embedder.cli.main import main
+from embedder.encoders import outputs
 from embedder.encoders.artefact import read_encoder
 from embedder.encoders.predictor import rotated_mean, rotations_to_first
 from embedder.errors import InputError
-from embedder.metrics.uncertainty import (
-    rejection,
-    reliability,
-    split_entropy,
-)
+from embedder.metrics.uncertainty import rejection, reliability, split_entropy
 
 K = 3
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -48,6 +47,17 @@ def encoder(quick_compilation) -> FeatureEncoder:
     return untrained().fit_ensemble(X, Y, K)
 
 
+@pytest.fixture(params=[(1, 60), (2, 7), (2, 60), (99, 7)], ids=str)
+def ensemble(request, encoder, monkeypatch):
+    """It computes so many networks by one `vmap`, and so many examples in a group."""
+    at_once, group = request.param
+    values = {jax.default_backend(): at_once * 60 * (4 + 6 + 3)}
+    monkeypatch.setattr(outputs, "_GROUP", 60)
+    monkeypatch.setattr(outputs, "_VALUES", values)
+    monkeypatch.setattr(outputs, "_HELD_VALUES", K * group * (6 + 3))
+    return encoder.ensemble_
+
+
 def layers_of(encoder: FeatureEncoder) -> list[np.ndarray]:
     return [array for layer in encoder.layers_ for array in layer]
 
@@ -59,35 +69,28 @@ def assert_same_layers(actual: FeatureEncoder, desired: FeatureEncoder, **tolera
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("bootstrap", [False, True])
-def test_the_networks_are_those_of_the_command(tmp_path, monkeypatch, bootstrap):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.parametrize("more", ["--bootstrap", "--result last", "--result best"])
+def test_the_networks_are_those_of_the_command(own_folder, more):
     np.savez("points.npz", X=X, y=Y)
     command = f"train points.npz --model encoder --layers 4 6 3 --replicas {K}"
-    command += " --learning-rate 0.05 --batch-size 8 --epochs 3 --optimizer adam"
+    command += " --learning-rate 0.05 --batch-size 8 --epochs 40 --optimizer adam"
     command += " --seed 7 --dtype float64 --validation-fraction 0.2 --loader memory"
-    command += " --bootstrap" * bootstrap
-    assert main([*command.split(), "--workdir", "run"]) == 0
-    ours = untrained(validation_fraction=0.2)
-    ours.fit_ensemble(X, Y, K, bootstrap=bootstrap)
+    assert main([*command.split(), *more.split(), "--workdir", "run"]) == 0
+    result = "best" if "best" in more else "last"
+    ours = untrained(validation_fraction=0.2, epochs=40, result=result)
+    ours.fit_ensemble(X, Y, K, bootstrap="bootstrap" in more)
     theirs = FeatureEncoder.load("run/model.npz")
     for a, b in zip(ours.ensemble_.members, theirs.ensemble_.members, strict=True):
         assert_same_layers(a, b)
     rotations = ours.ensemble_.rotations, theirs.ensemble_.rotations
     np.testing.assert_array_equal(*rotations)
     assert ours.history_ == theirs.history_
+    assert (len(ours.history_) < 40) == (result == "best")
     assert ours.classes_.tolist() == theirs.classes_.tolist()
 
 
-def test_the_history_has_the_means(encoder):
-    singles = [untrained(seed=7 + k).fit(X, Y).history_ for k in range(K)]
-    for number, found in enumerate(encoder.history_):
-        losses = [each[number]["train_loss"] for each in singles]
-        np.testing.assert_allclose(found["train_loss"], np.mean(losses))
-
-
-def test_predictions_are_means_over_the_members(encoder):
-    ensemble = encoder.ensemble_
+@pytest.mark.spread(3)
+def test_predictions_are_means_over_the_members(ensemble):
     each = np.stack([member.predict_proba(X) for member in ensemble.members])
     found, split = ensemble.entropies(X), split_entropy(each)
     for actual, desired in zip(found, split, strict=True):
@@ -100,8 +103,8 @@ def test_predictions_are_means_over_the_members(encoder):
     assert found.model.max() > 0.01
 
 
-def test_embeddings_are_aligned(encoder):
-    ensemble = encoder.ensemble_
+@pytest.mark.spread(3)
+def test_embeddings_are_aligned(encoder, ensemble):
     each = np.stack([member.transform(X) for member in ensemble.members])
     rotations = rotations_to_first([each])
     np.testing.assert_allclose(ensemble.rotations, rotations, atol=1e-11)
@@ -114,8 +117,8 @@ def test_embeddings_are_aligned(encoder):
     assert spread[1] < 0.8 * spread[0]
 
 
-def test_evaluate_has_the_measures_of_the_mean_prediction(encoder):
-    ensemble = encoder.ensemble_
+@pytest.mark.spread(3)
+def test_evaluate_has_the_measures_of_the_mean_prediction(ensemble):
     split, labels = ensemble.entropies(X), np.searchsorted(ensemble.classes_, Y)
     found, p = ensemble.evaluate(X, Y), split.probabilities
     assert (found.num_examples, found.num_networks) == (60, K)
@@ -144,13 +147,17 @@ def test_an_error_keeps_the_ensemble(encoder):
     assert len(own.ensemble_) == K
 
 
-def test_other_features_and_labels_are_refused(encoder):
+def test_other_examples_and_too_many_are_refused(encoder, monkeypatch):
     with pytest.raises(ValueError, match="X has 3 features, but FeatureEncoder is"):
         encoder.ensemble_.predict(X[:, :3])
     with pytest.raises(InputError, match="`y` must have classes .*, got 'pink'"):
         encoder.ensemble_.evaluate(X, [*Y[:-1], "pink"])
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         encoder.ensemble_.evaluate(X, Y[:-1])
+    limit = Limit(K * 60 * 6 * 8 - 1, "the test")
+    monkeypatch.setattr("embedder.base.limits.memory_limit", lambda: limit)
+    with pytest.raises(InputError, match="Embeddings of 3 networks take .* the test"):
+        encoder.ensemble_.member_embeddings(X)
 
 
 @pytest.mark.parametrize("by", ["file", "pickle"])

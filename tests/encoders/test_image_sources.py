@@ -135,7 +135,7 @@ def photo(orientation: object, kind: str = "JPEG", mode: str = "RGB") -> bytes:
     return file.getvalue()
 
 
-@pytest.mark.parametrize("orientation", range(9))
+@pytest.mark.parametrize("orientation", [*range(9), 99, None])
 @pytest.mark.parametrize(
     ("kind", "mode"), [("JPEG", "RGB"), ("JPEG", "L"), ("PNG", "I;16"), ("WEBP", "RGB")]
 )
@@ -144,23 +144,12 @@ def test_images_are_turned_as_their_orientation_says(tmp_path, orientation, kind
     read_as = "RGB" if mode == "RGB" else "L"
     found = images.read_image(tmp_path / "a.png", (), read_as)
     assert images.image_shape(tmp_path / "a.png", (), read_as) == found.shape
-    assert found.shape[:2] == ((9, 6) if orientation > 4 else (6, 9))
+    assert found.shape[:2] == ((9, 6) if orientation in range(5, 9) else (6, 9))
     with Image.open(tmp_path / "a.png") as image:
-        if mode == "I;16":
-            turned = np.asarray(ImageOps.exif_transpose(image)) >> 8
-        else:
-            turned = np.asarray(ImageOps.exif_transpose(image))
+        turned = np.asarray(ImageOps.exif_transpose(image)) >> 8 * (mode == "I;16")
     np.testing.assert_array_equal(found, turned)
     resized = images.read_image(tmp_path / "a.png", (4, 3), read_as)
     assert resized.shape[:2] == (4, 3)
-
-
-@pytest.mark.parametrize("orientation", [None, 99])
-def test_images_without_an_orientation_have_the_same_bits(tmp_path, orientation):
-    (tmp_path / "a.png").write_bytes(photo(orientation))
-    with Image.open(tmp_path / "a.png") as image:
-        pixels = np.asarray(image.convert("RGB"))
-    np.testing.assert_array_equal(images.read_image(tmp_path / "a.png"), pixels)
 
 
 def test_a_damaged_orientation_is_no_damaged_image(tmp_path):
@@ -313,21 +302,23 @@ def test_columns_beside_images_are_told(tmp_path, caplog, others):
     assert caplog.messages == [left_out] * bool(others)
 
 
-def test_parquet_takes_the_names_of_classes_of_hugging_face(tmp_path):
+@pytest.mark.parametrize(
+    ("names", "classes", "labels"),
+    [
+        (["nail", "tea"], ["nail", "tea"], [1, 0, 1, 0]),
+        *((names, ["0", "1"], [1, 0, 1, 0]) for names in ("ab", ["a"], ["a", "a"])),
+    ],
+)
+def test_parquet_takes_the_names_of_classes_of_hugging_face(
+    tmp_path, names, classes, labels
+):
+    """Other metadata change no labels."""
     frame = pl.DataFrame({"image": encoded(True), "label": [1, 0, 1, 0]})
-    names = {"names": ["nail", "tea"], "_type": "ClassLabel"}
-    facts = json.dumps({"info": {"features": {"label": names}}})
-    frame.write_parquet(tmp_path / "a.parquet", metadata={"huggingface": facts})
+    facts = {"label": {"names": names, "_type": "ClassLabel"}}
+    text = json.dumps({"info": {"features": facts}})
+    frame.write_parquet(tmp_path / "a.parquet", metadata={"huggingface": text})
     found = read(tmp_path / "a.parquet")
-    assert (found.classes, found.labels.tolist()) == (["nail", "tea"], [1, 0, 1, 0])
-
-
-@pytest.mark.parametrize("names", ["ab", ["a"], ["a", "a"]])
-def test_other_metadata_change_no_labels(tmp_path, names):
-    frame = pl.DataFrame({"image": encoded(True), "label": [1, 0, 1, 0]})
-    facts = json.dumps({"info": {"features": {"label": {"names": names}}}})
-    frame.write_parquet(tmp_path / "a.parquet", metadata={"huggingface": facts})
-    assert read(tmp_path / "a.parquet").classes == ["0", "1"]
+    assert (found.classes, found.labels.tolist()) == (classes, labels)
 
 
 @pytest.mark.parametrize("names", [("boots", "trainers"), ("test", "boots")])
@@ -379,14 +370,6 @@ def test_tar_of_images_and_labels(tmp_path, label, classes, expected):
     for key, index, image in zip(found.keys, found.labels, found.features, strict=True):
         assert index == desired[int(key)]
         assert (image == COLOURS[int(key)]).all()
-
-
-def test_tar_is_shuffled_in_a_fixed_order(tmp_path):
-    path = write_tar(tmp_path / "a.tar", shard([n % 256 for n in range(40)]))
-    first, second = read(path), read(path, tmp_path / "cache")
-    assert first.keys == second.keys != sorted(first.keys, key=int)
-    np.testing.assert_array_equal(first.features, second.features)
-    assert [int(image[0, 0]) for image in first.features] == [*map(int, first.keys)]
 
 
 def test_a_number_in_json_is_the_integer_that_it_is(tmp_path):
@@ -525,6 +508,17 @@ SOURCES = {
 }
 
 
+@pytest.mark.parametrize("kind", ["folder", "tar"])
+def test_images_are_shuffled_in_a_fixed_order(tmp_path, kind):
+    source = SOURCES[kind](tmp_path, [*range(40)])
+    first, second = read(source), read(source, tmp_path / "cache")
+    numbers = [*map(number_of, first.keys)]
+    assert first.keys == second.keys and numbers != sorted(numbers)
+    assert 0 < np.flatnonzero(np.diff(first.labels)).size < 39
+    np.testing.assert_array_equal(first.features, second.features)
+    assert [int(image[0, 0]) for image in first.features] == numbers
+
+
 @pytest.mark.parametrize("colours", [GREYS, COLOURS], ids=["grey", "colours"])
 @pytest.mark.parametrize("kind", SOURCES)
 def test_each_time_reads_what_once_reads(tmp_path, kind, colours):
@@ -578,20 +572,14 @@ def test_an_image_of_another_size_is_refused_when_it_is_used(tmp_path):
         found.features[:]
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
 def train(*arguments: str) -> int:
     flags = "--model encoder --network mlp --layers 18 5 2 --epochs 2 --batch-size 3"
     return main(["train", "photos", *flags.split(), *arguments])
 
 
 @pytest.mark.slow
-def test_images_that_are_decoded_each_time_need_no_tensorflow(here, capsys):
-    write_folder(here / "photos", COLOURS)
+def test_images_that_are_decoded_each_time_need_no_tensorflow(own_folder, capsys):
+    write_folder(own_folder / "photos", COLOURS)
     for decode in ("once", "each"):
         options = ["--decode", decode, "--loader", "memory", "--workdir", decode]
         assert train(*options) == 0, capsys.readouterr().err
@@ -600,9 +588,9 @@ def test_images_that_are_decoded_each_time_need_no_tensorflow(here, capsys):
 
 
 @pytest.mark.row("B48")
-def test_a_damaged_image_ends_the_run_with_one_line(here, capsys):
-    write_folder(here / "photos", COLOURS)
-    path = here / "photos" / "dog" / "1.png"
+def test_a_damaged_image_ends_the_run_with_one_line(own_folder, capsys):
+    write_folder(own_folder / "photos", COLOURS)
+    path = own_folder / "photos" / "dog" / "1.png"
     path.write_bytes(path.read_bytes()[:50])
     assert train("--decode", "each", "--workdir", "r") == 2
     assert "1.png is not a whole image" in error_line(capsys)

@@ -10,54 +10,21 @@ from scipy.linalg import orthogonal_procrustes
 from embedder.cli.evaluate.encoder import evaluation_json, evaluation_lines
 from embedder.encoders.evaluation import make_evaluation
 from embedder.encoders.predictor import rotated_mean, rotations_to_first
-from embedder.metrics.intervals import mean_estimates, ratio_estimate
 from embedder.metrics.uncertainty import (
-    PERCENTS,
     Predicted,
     entropy,
-    join_splits,
     kept_examples,
     log_likelihood,
     rejection,
     reliability,
-    split_entropy,
 )
 
 RNG = np.random.default_rng(0)
 
 
-def random_probabilities(*shape: int) -> np.ndarray:
-    return RNG.dirichlet(np.ones(shape[-1]), size=shape[:-1])
-
-
 def test_entropy_of_known_distributions():
     rows = np.array([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0.25, 0.25, 0.25, 0.25]])
     np.testing.assert_allclose(entropy(rows), [0, math.log(2), math.log(4)], rtol=1e-15)
-
-
-def test_parts_are_those_of_the_formula():
-    """Worked by hand: p_1 = (0.9, 0.1), p_2 = (0.3, 0.7), mean (0.6, 0.4)."""
-    found = split_entropy(np.array([[[0.9, 0.1]], [[0.3, 0.7]]]))
-    total = -(0.6 * math.log(0.6) + 0.4 * math.log(0.4))
-    first = -(0.9 * math.log(0.9) + 0.1 * math.log(0.1))
-    second = -(0.3 * math.log(0.3) + 0.7 * math.log(0.7))
-    np.testing.assert_allclose(found.total, total, rtol=1e-14)
-    np.testing.assert_allclose(found.data, (first + second) / 2, rtol=1e-14)
-    np.testing.assert_allclose(found.model, total - (first + second) / 2, rtol=1e-13)
-
-
-def test_splits_of_groups_are_joined():
-    each = random_probabilities(3, 20, 4)
-    groups = join_splits(split_entropy(each[:, i : i + 6]) for i in range(0, 20, 6))
-    for found, desired in zip(groups, split_entropy(each), strict=True):
-        np.testing.assert_array_equal(found, desired)
-
-
-def test_likelihood_is_of_the_mean_probability():
-    """Worked by hand: p_1 = (0.9, 0.1), p_2 = (0.3, 0.7), mean (0.6, 0.4)."""
-    scores = np.log([[[0.9, 0.1]] * 2, [[0.3, 0.7]] * 2]) + 5
-    found = log_likelihood(scores, np.array([0, 1]))
-    np.testing.assert_allclose(found, np.log([0.6, 0.4]), rtol=1e-14)
 
 
 def test_likelihood_is_finite_where_the_probability_rounds_to_0():
@@ -83,13 +50,6 @@ def test_bins_have_sizes_and_means():
     np.testing.assert_allclose(found.calibration_error, desired, rtol=1e-14)
 
 
-def test_rejection_of_known_examples():
-    """Right, wrong, right, wrong with growing uncertainty in the order 2, 0, 3, 1."""
-    found = rejection(np.array([True, False] * 2), np.array([2, 4, 1, 3.0]))
-    np.testing.assert_allclose(found.rejected, [0, 0.25, 0.5, 0.75])
-    np.testing.assert_allclose(found.accuracy, [0.5, 2 / 3, 1, 1])
-
-
 # --- intervals of scores
 
 
@@ -103,14 +63,6 @@ def evaluation(probabilities: np.ndarray, labels: np.ndarray, seed: int = 0):
         entropy=entropy(probabilities),
     )
     return make_evaluation("examples", 1, predicted, seed)
-
-
-def random_predictions(n: int = 300) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    labels = rng.choice(3, size=n, p=[0.6, 0.3, 0.1])
-    scores = rng.normal(size=(n, 3)) + 1.5 * np.eye(3)[labels]
-    found = np.exp(scores)
-    return found / found.sum(axis=1, keepdims=True), labels
 
 
 def test_scores_and_constant_predictions_by_hand():
@@ -128,22 +80,6 @@ def test_scores_and_constant_predictions_by_hand():
     assert [x.value for x in found.rejection.values()] == [0.75, 0.75, 0.75, 1]
     assert found.rejection[50][1:] == (1, 1)
     assert 0 <= found.accuracy.lower < 0.75 < found.accuracy.upper <= 1
-
-
-def test_intervals_are_those_of_means_and_ratios():
-    """Of the same resamples; others by another seed."""
-    probabilities, labels = random_predictions()
-    made = evaluation(probabilities, labels, seed=3)
-    found = made.intervals
-    is_right = probabilities.argmax(axis=1) == labels
-    (expected,) = mean_estimates(is_right[:, np.newaxis].astype(float), seed=3)
-    np.testing.assert_allclose(found.accuracy, expected)
-    kept = kept_examples(entropy(probabilities), 20).astype(float)
-    expected = ratio_estimate(is_right * kept, kept, seed=3)
-    np.testing.assert_allclose(found.rejection[20], expected)
-    assert evaluation(probabilities, labels, seed=4).intervals != found
-    for percent in PERCENTS:
-        assert found.rejection[percent].value == made.rejection.at(percent)
 
 
 def test_equally_uncertain_examples_are_rejected_from_the_last():
@@ -203,22 +139,3 @@ def test_vectors_are_not_scaled():
     copies = np.stack([VECTORS, 3 * VECTORS])
     mean = rotated_mean(copies, rotations_to_first([copies]))
     np.testing.assert_allclose(mean, 2 * VECTORS, rtol=1e-13)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_the_mean_is_of_each_example_alone(dtype):
-    copies = RNG.normal(size=(3, 50, 4)).astype(dtype)
-    rotations = rotations_to_first([copies])
-    mean = rotated_mean(copies, rotations)
-    assert mean.dtype == rotations.dtype == dtype
-    part = rotated_mean(copies[:, :2], rotations)
-    np.testing.assert_allclose(part, mean[:2], rtol=1e-5, atol=1e-6)
-
-
-def test_groups_of_examples_give_the_rotations_of_all():
-    copies = RNG.normal(size=(3, 50, 4))
-    groups = (copies[:, start : start + 7] for start in range(0, 50, 7))
-    found, whole = rotations_to_first(groups), rotations_to_first([copies])
-    np.testing.assert_allclose(found, whole, atol=1e-13)
-    np.testing.assert_array_equal(found[0], np.eye(4))
-    assert np.abs(rotations_to_first([copies[:, :7]]) - whole).max() > 0.1
