@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import re
+import select
 import shutil
 import subprocess
 import sys
@@ -34,8 +36,10 @@ def error_line(capsys) -> str:
 
 
 def last_line(capsys) -> str:
-    """The last line of standard error, after what was logged."""
-    return capsys.readouterr().err.splitlines()[-1]
+    """The line of an error, after what was logged."""
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith("embedder: ")
+    return line
 
 
 def json_lines(path: str | Path) -> list[dict[str, Any]]:
@@ -72,6 +76,20 @@ def wait_until(condition: Callable[[], object]) -> None:
     """Waits for what a thread or another process does; the limit of a test ends it."""
     while not condition():
         time.sleep(0.01)
+
+
+def read_until(terminal: int, text: bytes) -> bytes:
+    """What a terminal has shown when the text was in it, or when it was closed."""
+    data, end = b"", time.monotonic() + SECONDS
+    while text not in data:
+        assert time.monotonic() < end, data
+        if not select.select([terminal], [], [], 1)[0]:
+            continue
+        try:
+            data += os.read(terminal, 65536)
+        except OSError:  # how Linux says that the other end is closed
+            break
+    return data
 
 
 @contextlib.contextmanager

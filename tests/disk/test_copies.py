@@ -5,6 +5,7 @@ import os
 import re
 import traceback
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -269,15 +270,6 @@ def test_no_message_has_a_secret(server, copy, caplog, fault):
     assert not [line for line in told if "hunter" in line]
 
 
-class Input:
-    """Standard input with these bytes."""
-
-    closed = False
-
-    def __init__(self, data: bytes):
-        self.buffer = io.BytesIO(data)
-
-
 @pytest.mark.row("B24")
 @pytest.mark.parametrize(
     ("data", "name"), [(TEXT, "stdin"), (b"\x1f\x8b123", "stdin.gz"), (b"", "stdin")]
@@ -285,7 +277,8 @@ class Input:
 def test_standard_input_is_kept_by_its_content(monkeypatch, tmp_path, data, name):
     paths = []
     for _ in range(2):
-        monkeypatch.setattr("sys.stdin", Input(data))
+        stream = SimpleNamespace(buffer=io.BytesIO(data), closed=False)
+        monkeypatch.setattr("sys.stdin", stream)
         paths.append(Path(keep_standard_input("-", tmp_path)))
     assert paths[0] == paths[1] and paths[0].name == name
     assert paths[0].read_bytes() == data and paths[0].stat().st_mtime_ns == 0

@@ -21,6 +21,7 @@ from embedder.disk.folders import (
 )
 from embedder.disk.workdir import Workdir, locked
 from embedder.errors import InputError
+from tests.commands import flip
 
 
 def test_atomic_file_keeps_the_old_one_until_the_new_one_is_whole(tmp_path):
@@ -141,7 +142,7 @@ def test_every_change_of_the_digests_is_found(folder):
 def test_every_change_of_a_file_is_found(folder, name):
     path = folder / name
     data = path.read_bytes()
-    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    flip(path, 0)
     with pytest.raises(ValueError, match=f"{re.escape(name)} is not what was written"):
         check_digests(folder)
     path.unlink()

@@ -155,41 +155,31 @@ def affected(monkeypatch):
     monkeypatch.setattr(compilation.importlib.metadata, "version", lambda _: "0.0.1")
     monkeypatch.setattr(compilation, "_has_cuda", lambda: True)
     monkeypatch.setattr(compilation, "_has_started", lambda: False)
-    monkeypatch.delenv("XLA_FLAGS", raising=False)
 
 
 @pytest.mark.row("F25")
-def test_an_affected_version_gets_the_flag(affected, monkeypatch, caplog):
-    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=here")
-    compilation.avoid_slow_scatters()
-    compilation.avoid_slow_scatters()
-    assert os.environ["XLA_FLAGS"] == f"--xla_dump_to=here {FLAG}"
-    assert not caplog.records
-
-
 @pytest.mark.parametrize(
-    "without", [{"_SLOW_SCATTERS": {"0.0.2"}}, {"_has_cuda": bool}]
+    ("given", "changes", "flags"),
+    [
+        ("--xla_dump_to=here", {}, f"--xla_dump_to=here {FLAG}"),
+        ("", {"_SLOW_SCATTERS": {"0.0.2"}}, ""),
+        ("", {"_has_cuda": bool}, ""),
+        ("", {"_has_started": lambda: True}, None),
+        ("--xla_backend_extra_options=-other", {}, None),
+    ],
 )
-def test_other_versions_get_no_flag(affected, monkeypatch, without):
-    for name, value in without.items():
-        monkeypatch.setattr(compilation, name, value)
-    compilation.avoid_slow_scatters()
-    assert "XLA_FLAGS" not in os.environ
-
-
-@pytest.mark.row("F25")
-@pytest.mark.parametrize("why", ["a device was used", "other options are given"])
-def test_where_the_flag_cannot_be_set_there_is_a_warning(
-    affected, monkeypatch, caplog, why
+def test_an_affected_version_gets_the_flag(
+    affected, monkeypatch, caplog, given, changes, flags
 ):
-    if why == "a device was used":
-        monkeypatch.setattr(compilation, "_has_started", lambda: True)
-    else:
-        monkeypatch.setenv("XLA_FLAGS", "--xla_backend_extra_options=-other")
-    before = dict(os.environ)
-    compilation.avoid_slow_scatters()
-    assert dict(os.environ) == before
-    assert FLAG in caplog.text
+    """Once. Where it cannot be set, as a device was used or other options are given,
+    there is a warning: flags are None."""
+    monkeypatch.setenv("XLA_FLAGS", given)
+    for name, value in changes.items():
+        monkeypatch.setattr(compilation, name, value)
+    for _ in range(2):
+        compilation.avoid_slow_scatters()
+    assert os.environ["XLA_FLAGS"] == (given if flags is None else flags)
+    assert (FLAG in caplog.text) == (flags is None) == bool(caplog.records)
 
 
 OF_AN_ENCODER = """

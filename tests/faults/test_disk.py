@@ -21,8 +21,7 @@ VECTORS = "run/vectors.safetensors"
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder):
     Path("text.txt").write_text("a b c d a c\n" * 200)
 
 

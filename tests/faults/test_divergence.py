@@ -26,8 +26,7 @@ RESULTS = {"vectors.txt", "vectors.safetensors", "replicas.safetensors", "model.
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder):
     Path("text.txt").write_text("a b c d a c\n" * 400)
     rng = np.random.default_rng(0)
     np.savez("examples.npz", X=rng.normal(size=(90, 4)), y=rng.integers(3, size=90))

@@ -3,7 +3,6 @@
 Runs of each feature: tests/contract. Here is what has more than a run and its folder.
 """
 
-import json
 import random
 import shutil
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import pytest
 
 from embedder import read_vectors
 from embedder.cli.main import main
+from tests.commands import json_lines
 from tests.contract.features import write_inputs
 from tests.contract.test_features import digests
 from tests.faults.forks import Forks
@@ -43,13 +43,12 @@ def shared(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def killed(processes, shared, tmp_path, monkeypatch) -> Callable:
+def killed(processes, shared, own_folder) -> Callable:
     """A function: any verb, in a process that is killed at the event; -1 never comes.
 
     Its result is how many events there were, or 0 where it was killed.
     """
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(shared, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(shared, own_folder, dirs_exist_ok=True)
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 
     def run(event: int, command: str) -> int:
@@ -64,7 +63,7 @@ def killed(processes, shared, tmp_path, monkeypatch) -> Callable:
 
 def lines(name: str) -> list[dict]:
     """Of a file of the run, without what tells the time."""
-    found = map(json.loads, (RUN / name).read_text().splitlines())
+    found = json_lines(RUN / name)
     return [{k: x for k, x in each.items() if "second" not in k} for each in found]
 
 

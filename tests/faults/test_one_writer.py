@@ -23,9 +23,8 @@ LONG = [*COMMAND, "--epochs", "100000", "--sample", "0"]
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
+def own_folder(own_folder):
     """The model is there before `training` takes all the time of a core."""
-    monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("a b c d a c\n" * 40)
     trainer = EmbeddingTrainer(vector_size=4, min_count=1, epochs=0)
     trainer.fit([["a", "b"]]).save("model.npz")

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
@@ -20,7 +20,7 @@ from embedder.disk import copies, remote
 from embedder.engine.hosts import processes
 from embedder.errors import InputError
 from embedder.run import run_training as train
-from tests.commands import run_python
+from tests.commands import last_line, run_python, wait_until
 from tests.refusals.rows import write_shared
 from tests.servers import Server, serving
 
@@ -76,19 +76,11 @@ def bucket(moto, monkeypatch):
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+def own_folder(own_folder, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_folder / "user"))
     Path("texts").mkdir()
     Path("texts/a.txt").write_bytes(TEXT)
     Path("texts/b.txt").write_bytes(OTHER)
-
-
-def last_line(capsys) -> str:
-    """The last line of standard error; copying is logged before it."""
-    line = capsys.readouterr().err.splitlines()[-1]
-    assert line.startswith("embedder: ")
-    return line
 
 
 def corpus(run: str) -> dict:
@@ -282,18 +274,14 @@ def test_several_processes_refuse_standard_input(monkeypatch):
 
 
 def test_two_at_once_copy_an_object_once(bucket):
-    release, found = threading.Event(), []
+    release = threading.Event()
     bucket.faults = [release.wait]
-    copy = lambda: found.append(copies.local_copy(A))  # noqa: E731
-    threads = [threading.Thread(target=copy) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    while not bucket.gets:
-        time.sleep(0.01)
-    release.set()
-    for thread in threads:
-        thread.join()
-    assert found[0] == found[1] and Path(found[0]).read_bytes() == TEXT
+    with ThreadPoolExecutor(2) as pool:
+        copied = [pool.submit(copies.local_copy, A) for _ in range(2)]
+        wait_until(lambda: bucket.gets)
+        release.set()
+        first, second = (each.result() for each in copied)
+    assert first == second and Path(first).read_bytes() == TEXT
     assert len(bucket.gets) == 7
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embedder.cli.main import main
-from tests.commands import error_line
+from tests.commands import error_line, flip
 
 OPTIONS = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
 OPTIONS += ["--epochs", "3", "--sample", "0", "--save-every", "8"]
@@ -15,8 +15,7 @@ TEXT = "a b c d a c\n" * 200
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder):
     Path("text.txt").write_text(TEXT)
 
 
@@ -57,11 +56,13 @@ def test_a_damaged_one_is_named_and_the_one_before_is_taken(
     folder = Path(f"run/checkpoints/{newer}")
     files = [p for p in folder.rglob("*") if p.is_file() and p.name != "SHA256SUMS"]
     path = max(files, key=lambda p: p.stat().st_size)
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 1
-    path.unlink()
-    if change != "remove":
-        path.write_bytes(data if change == "flip" else data[:-9])
+    if change == "flip":
+        flip(path)
+    else:
+        data = path.read_bytes()[:-9]
+        path.unlink()
+        if change == "cut":
+            path.write_bytes(data)
     assert main(["verify", "run"]) == 1
     assert f"checkpoints/{newer}: is damaged" in capsys.readouterr().out
     assert train() == 0

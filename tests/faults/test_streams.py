@@ -1,6 +1,5 @@
 """Standard output and standard error that fail, and terminals that are closed."""
 
-import json
 import signal
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from embedder.cli.main import main
-from tests.commands import SECONDS
+from tests.commands import SECONDS, json_lines
 
 pytestmark = pytest.mark.slow
 TRAIN = ["train", "text.txt", "--workdir", "run", "--loader", "memory"]
@@ -19,8 +18,7 @@ ENDLESS = ["--epochs", "100000"]
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder):
     Path("text.txt").write_text("a b c d a c\n" * 100)
     yield
     while started:
@@ -59,8 +57,7 @@ def test_training_does_not_need_its_log(streams, said):
     out, _ = process.communicate(timeout=SECONDS)
     assert process.returncode == 0
     assert out.startswith(said)
-    metrics = Path("run/metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["epoch"] for line in metrics] == [1, 2, 3]
+    assert [line["epoch"] for line in json_lines("run/metrics.jsonl")] == [1, 2, 3]
     assert main(["verify", "run"]) == 0
 
 

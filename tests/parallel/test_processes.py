@@ -47,10 +47,9 @@ program()
 
 
 @pytest.fixture
-def folder(tmp_path, text_file, monkeypatch) -> Path:
+def folder(own_folder, text_file) -> Path:
     """A working folder with corpus.txt in it."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return own_folder
 
 
 NEVER_GIVEN = itertools.count(10_000 + 97 * os.getpid() % 20_000)
@@ -178,21 +177,12 @@ def test_slurm_starts_one_run_with_tables_between_its_processes(folder, assert_a
 def test_mpirun_starts_one_run(folder, assert_as_one):
     root = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    command = "mpirun --oversubscribe --bind-to none -n 2".split()
+    command += [sys.executable, "-m", "embedder.cli.main", "train", "corpus.txt"]
     done = subprocess.run(
-        ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", "2"]
-        + [
-            sys.executable,
-            "-m",
-            "embedder.cli.main",
-            "train",
-            "corpus.txt",
-            *OPTIONS,
-            *TWO,
-        ],
+        [*command, *OPTIONS, *TWO],
         env=os.environ | flags | root,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
+        **{"capture_output": True, "text": True, "timeout": SECONDS},
     )
     assert done.returncode == 0, done.stderr
     report = "Report: two/report.html"
@@ -354,11 +344,8 @@ def test_a_taken_port_is_named():
     with socket.create_server(("", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(ValueError, match=f"port {port} cannot be opened here"):
-            join(
-                PeersConfig(
-                    coordinator=f"127.0.0.1:{port}", num_processes=2, process_id=0
-                )
-            )
+            two = {"coordinator": f"127.0.0.1:{port}", "num_processes": 2}
+            join(PeersConfig(**two, process_id=0))
 
 
 @pytest.mark.parametrize(

@@ -72,14 +72,11 @@ def browser() -> Iterator[Any]:
     webdriver = pytest.importorskip("selenium.webdriver")
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
-    for argument in (
-        "headless=new",
-        "no-sandbox",
-        "enable-unsafe-swiftshader",
-        "disable-dev-shm-usage",
-    ):
+    arguments = (
+        "headless=new no-sandbox enable-unsafe-swiftshader window-size=1280,1000"
+    )
+    for argument in [*arguments.split(), "disable-dev-shm-usage"]:
         options.add_argument(f"--{argument}")
-    options.add_argument("--window-size=1280,1000")
     logs = {"browser": "ALL", "performance": "ALL"}
     options.set_capability("goog:loggingPrefs", logs)
     service = webdriver.ChromeService(shutil.which("chromedriver"))

@@ -1,6 +1,5 @@
 """What a report is made of: metrics, settings, charts, neighbours, projections."""
 
-import json
 import logging
 import os
 
@@ -31,10 +30,6 @@ RNG = np.random.default_rng(0)
 QUICK = Effort(1000, 1e12, "components")
 EPOCH = {"epoch": 1, "updates": 10, "loss": 2.0, "alpha": 0.1, "words": 100}
 EPOCH |= {"seconds": 3.0, "compile_seconds": 1.0, "words_per_second": 33}
-
-
-def lines(*values: dict) -> str:
-    return "".join(json.dumps(each) + "\n" for each in values)
 
 
 def progress(updates: int, epoch: int, share: float, loss: float, epochs: int) -> dict:
@@ -121,17 +116,6 @@ def test_texts_are_short_and_have_no_invisible_characters():
     assert values == ["–", "5", "1,234,567", "0.1235"]
     times = [duration(x) for x in (3.21, 125, 7500)]
     assert times == ["3.2 s", "2 min 05 s", "2 h 05 min"]
-
-
-@pytest.mark.parametrize("num", [2, 5, 63, 64, 65, 300])
-def test_neighbors_of_a_map_are_those_of_the_vectors(num):
-    matrix = RNG.normal(size=(num, 8)).astype(np.float32)
-    keys = [f"t{i}" for i in range(num)]
-    ids, cosines = Vectors(keys, matrix).neighbors(keys, min(10, num - 1))
-    found = all_neighbors(matrix[np.newaxis], 10)
-    np.testing.assert_array_equal(found.ids, ids)
-    np.testing.assert_allclose(found.similarity, cosines, rtol=1e-12)
-    assert found.lower is None and found.stability is None
 
 
 def test_neighbors_and_stability_of_replicas_are_those_of_the_ensemble():
@@ -259,15 +243,8 @@ def test_intervals_of_predictions_are_those_of_each_score_on_resamples():
     found = [*measured("predictions", None, given).values()]
     (counts,) = resamples(num)
     rows = [np.repeat(np.arange(num), each.astype(int)) for each in counts]
-    for (value, *interval), score in zip(
-        found,
-        (
-            lambda rows: is_correct[rows].mean(),
-            lambda rows: -logs[rows].mean(),
-            error,
-        ),
-        strict=True,
-    ):
+    scores = [lambda rows: is_correct[rows].mean(), lambda rows: -logs[rows].mean()]
+    for (value, *interval), score in zip(found, [*scores, error], strict=True):
         expected = np.percentile([score(each) for each in rows], [2.5, 97.5])
         np.testing.assert_allclose(interval, expected, rtol=1e-9)
         assert value == pytest.approx(score(np.arange(num)), rel=1e-12)

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from embedder import EmbeddingTrainer, FeatureEncoder, read_vectors
 from embedder.cli.main import main
 from embedder.errors import InputError
-from tests.commands import error_line, record_stages, run_python
+from tests.commands import error_line, json_lines, record_stages, run_python
 from tests.contract.events import at_each_event
+from tests.encoders.image_cases import write_pngs
 from tests.report import parsed
 from tests.report.conftest import ENCODER, FAST, WORDS
 
@@ -65,8 +65,8 @@ def test_a_training_ends_with_its_report(runs):
     assert found.one("h1").text == "Report of tokens"
     result = parsed.table(found, "Result")
     assert result["epochs"] == ["2 of 2"] and result["end"] == ["all epochs are done"]
-    lines = (runs / "tokens/metrics.jsonl").read_text().splitlines()
-    assert result["loss at the end"] == [f"{json.loads(lines[-1])['loss']:.4f}"]
+    loss = json_lines(runs / "tokens/metrics.jsonl")[-1]["loss"]
+    assert result["loss at the end"] == [f"{loss:.4f}"]
     facts = parsed.table(found, "Data")
     assert facts["types"] == ["60"] and facts["tokens of the vocabulary"] == ["3,600"]
     size = f"{(runs / 'text.txt').stat().st_size:,}"
@@ -146,11 +146,8 @@ def test_the_report_of_an_encoder_has_its_predictions(runs, here):
     charts = [each.one("strong").text for each in found.every("figcaption")]
     assert "loss" in charts and charts[0] == "Accuracy by confidence"
     loss = found.one("section", id="curves").every("figure")[0]
-    keys = [each.text for each in loss.every("span", **KEY)]
+    keys = [each.text for each in loss.every("span", **{"class": "key"})]
     assert keys == ["train_loss", "val_loss"]
-
-
-KEY = {"class": "key"}
 
 
 def test_the_results_of_a_run_are_the_same_without_a_report(runs, here, capsys):
@@ -234,7 +231,8 @@ def test_runs_are_compared(here):
     assert results["epochs"] == ["2 of 2", "1 of 1", "2 of 2"]
     loss, *_ = section.every("figure")
     assert loss.one("strong").text == "loss"
-    assert [x.text for x in loss.every("span", **KEY)] == ["run", "other", "replicas"]
+    keys = [x.text for x in loss.every("span", **{"class": "key"})]
+    assert keys == ["run", "other", "replicas"]
     again = written("run", "--compare", "other", "replicas")
     assert parsed.table(again, "Results") == results
     assert Path("run/report.html").read_bytes() == before
@@ -416,7 +414,7 @@ def fail(*arguments) -> None:
         (
             "projector_files.write_projector",
             full,
-            "The vectors for TensorBoard are not written: ",
+            "The vectors for TensorBoard are not",
         ),
     ],
 )
@@ -504,10 +502,8 @@ def test_an_encoder_in_python_has_a_report(monkeypatch):
 
 @pytest.mark.slow
 def test_an_encoder_without_labels_has_a_map_but_no_predictions(here):
-    Path("flat").mkdir()
     images = np.random.default_rng(1).integers(256, size=(20, 8, 8), dtype=np.uint8)
-    for number, image in enumerate(images):
-        Image.fromarray(image).save(f"flat/{number:02}.png")
+    write_pngs(Path("flat"), images)
     flags = f"{ENCODER} --objective simclr --augment flip --workdir new"
     assert main(["train", "flat", *flags.split()]) == 0
     found = written("new")

@@ -23,7 +23,7 @@ from embedder.report.timeline import (
     time_spent,
     timeline,
 )
-from tests.commands import error_line
+from tests.commands import error_line, json_lines
 from tests.report import parsed
 
 FAST = ("--vector-size", "8", "--epochs", "2", "--alpha", "0.1", "--loader", "memory")
@@ -45,12 +45,10 @@ def runs(tmp_path_factory) -> Path:
     topics, each = rng.integers(5, size=300), range(5)
     lines = [" ".join(f"{x}{i}" for x in rng.choice([*"abcd"], 6)) for i in topics]
     pairs = [f"a{i}\tb{j}\t{9 if i == j else i + j}" for i in each for j in each]
-    questions = [f"a{i} b{i} a{j} b{j}" for i in each for j in each if i != j]
     edges = [f"n{i} n{j}" for i in range(30) for j in range(i) if (i - j) % 5 < 2]
     for name, found in {
         "text.txt": lines,
         "pairs.tsv": [*pairs, "x\ty\t1"],
-        "questions.txt": [": all", *questions, "x y a1 b1"],
         "edges.txt": edges,
         "labels.txt": [f"n{i} {'odd' if i % 2 else 'even'}" for i in range(30)],
     }.items():
@@ -108,19 +106,9 @@ def test_pairs_are_scored_as_by_the_verb(capsys):
     assert "spearman at the end" in results and not baselines & {*results}
 
 
-@pytest.mark.slow
-def test_analogies_are_scored_as_by_the_verb(capsys):
-    train("text.txt --best-by questions.txt", "run")
-    expected = of_verb(capsys, "run", "--analogies", "questions.txt")
-    found = scores("run")
-    assert_are(found["analogies"]["vectors"], expected["scores"]["accuracy"])
-    nearest = expected["baselines"]["nearest to c"]["accuracy"]
-    assert_are(found["nearest_to_c"]["vectors"], nearest)
-
-
 def test_held_out_scores_are_of_the_vectors_that_are_kept(capsys):
     """With --result best not those of the last evaluation."""
-    lines = map(json.loads, Path("best/metrics.jsonl").read_text().splitlines())
+    lines = json_lines("best/metrics.jsonl")
     (line, *_) = sorted(lines, key=lambda x: x["hr@10"] or 0, reverse=True)
     found = scores("best")
     assert [*found] == ["held_out", "hr@10", "ndcg@10", "mrr"]
@@ -246,7 +234,7 @@ def test_columns_fill_the_picture(count):
 
 
 def test_a_run_says_where_its_time_went():
-    last = json.loads(Path("held/metrics.jsonl").read_text().splitlines()[-1])
+    last = json_lines("held/metrics.jsonl")[-1]
     spent = [last[name] for name in ACTIVITIES]
     assert all(x >= 0 for x in spent) and sum(spent) <= last["seconds"] + 0.01
     timed = "compile_seconds", "evaluation_seconds", "input_seconds"

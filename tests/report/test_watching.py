@@ -6,7 +6,6 @@ import json
 import os
 import pty
 import re
-import select
 import shutil
 import signal
 import socket
@@ -27,7 +26,7 @@ from embedder.disk.workdir import Workdir
 from embedder.engine.checkpoints import Checkpoints
 from embedder.report.chart import text_chart
 from embedder.report.watch import probes as watch_probes
-from tests.commands import SECONDS, run_python
+from tests.commands import SECONDS, flip, read_until, run_python
 
 FAST = "--loader memory --vector-size 8 --min-count 1 --sample 0 --block 32 "
 FAST += "--blocks-per-update 2"
@@ -61,8 +60,7 @@ def runs(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
 
 
@@ -205,9 +203,9 @@ def test_a_faulty_checkpoint_is_passed_over(unfinished, capsys, monkeypatch, fau
     else:
         files = [x for x in (folder / "state").rglob("*") if x.is_file()]
         path = max(files, key=lambda x: x.stat().st_size)
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.write_bytes(data[: len(data) // 2] if fault == "cut" else data)
+        flip(path)
+        if fault == "cut":
+            path.write_bytes(path.read_bytes()[:-9])
     text = " ".join(shown(capsys, unfinished).split())
     assert f"Neighbours at update {older}" in text
     is_damaged = fault in ("flipped", "cut")
@@ -481,20 +479,6 @@ def test_any_curve_fills_its_columns_and_no_more(points, width, height, dots):
 # --- on a terminal
 
 
-def read_until(master: int, text: bytes) -> bytes:
-    """What a terminal has shown when `text` was in it, or when it was closed."""
-    data, end = b"", time.monotonic() + SECONDS
-    while text not in data:
-        assert time.monotonic() < end, data
-        if not select.select([master], [], [], 1)[0]:
-            continue
-        try:
-            data += os.read(master, 65536)
-        except OSError:
-            break
-    return data
-
-
 def watching(*arguments: str, **size: str) -> tuple[subprocess.Popen, int]:
     """`embedder watch` on a terminal of 60 x 40, and the terminal."""
     master, slave = pty.openpty()
@@ -545,18 +529,15 @@ def test_it_follows_a_run_from_before_its_start_to_its_end(runs):
     data = read_until(master, b"waiting for its first file")
     flags = [str(runs / "text.txt"), *FAST.split(), "--save-every", "16"]
     command = [sys.executable, "-m", "embedder.cli.main", "train", *flags]
-    with subprocess.Popen(
-        [*command, "--workdir", "killed", "--epochs", "1000000"],
-        stderr=subprocess.DEVNULL,
-    ) as other:
+    endless = [*command, "--workdir", "killed", "--epochs", "1000000"]
+    with subprocess.Popen(endless, stderr=subprocess.DEVNULL) as other:
         while not [*Path().glob("killed/checkpoints/*/SHA256SUMS")]:
             assert other.poll() is None
             time.sleep(0.1)
-        during = run_python(
-            "-m", "embedder.cli.main", "watch", "killed", "--probe", "w1"
-        )
+        watch = "-m", "embedder.cli.main", "watch", "killed", "--probe", "w1"
+        during = run_python(*watch)
         other.kill()
-    after = run_python("-m", "embedder.cli.main", "watch", "killed", "--probe", "w1")
+    after = run_python(*watch)
     assert "Training: " in during.stdout and "has ended" not in during.stdout
     assert "Unfinished: " in after.stdout and f"Process {other.pid} has" in after.stdout
     assert run_python(*command[1:], "--workdir", "run").returncode == 0

@@ -164,6 +164,9 @@ def test_scores_of_files_and_their_baselines_are_those_of_the_verb(capsys):
     best = next(x for x in lines("q") if x["analogies"] == max(scores))
     assert best["nearest_to_c"] == pytest.approx(float(nearest[1]), abs=6e-4)
     assert f"{total.accuracy:.4f} [" in Path("q/report.html").read_text()
+    found = json.loads(Path("q/scores.json").read_text())
+    assert found["analogies"]["vectors"][0] == pytest.approx(total.accuracy)
+    assert found["nearest_to_c"]["vectors"][0] == pytest.approx(best["nearest_to_c"])
 
 
 # --- the best

@@ -1,6 +1,5 @@
 """Sweeps: trials are runs of their own, also beside others, halved or stopped."""
 
-import json
 import re
 import shutil
 import signal
@@ -13,22 +12,19 @@ import polars as pl
 import pytest
 
 from embedder.cli.main import main
-from tests.commands import error_line
+from tests.commands import error_line, flip, json_lines
 from tests.contract.events import at_each_event
 
 TOKENS = "text.txt --min-count 1 --epochs 4 --block 16 --tile 4 --blocks-per-update 2"
 TOKENS += " --save-every 64 --dtype float64 --loader memory --vector-size 6"
 NUMBA = f"{TOKENS} --backend numba"
-ENCODER = (
-    "data.npz --model encoder --label y --epochs 4 --optimizer sgd --dtype float64"
-)
+ENCODER = "data.npz --model encoder --label y --epochs 4 --optimizer sgd"
+ENCODER += " --dtype float64"
 ENCODER += " --loader memory --validation-fraction 0.2 --learning-rate 0.1"
 ENCODER += " --optimizer-args nesterov=true --halving 2"
 SPACE = "alpha = [0.02, 0.05]; window = [2, 7]; vector_size = [4, 6]"
-RANGE = (
-    "alpha = { low = 0.01, high = 0.1, scale = 'log' }; window = {low = 2, high = 9}"
-)
-RANGE += "; architecture = ['skipgram', 'cbow']"
+RANGE = "alpha = { low = 0.01, high = 0.1, scale = 'log' }"
+RANGE += "; window = {low = 2, high = 9}; architecture = ['skipgram', 'cbow']"
 
 
 def write_text(folder: Path) -> None:
@@ -54,9 +50,8 @@ class Line(NamedTuple):
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_text(tmp_path)
+def own_folder(own_folder):
+    write_text(own_folder)
 
 
 def start(space: str, flags: str, folder: str = "sweep") -> int:
@@ -66,8 +61,7 @@ def start(space: str, flags: str, folder: str = "sweep") -> int:
 
 
 def lines(folder: str | Path = "sweep") -> list[Line]:
-    text = (Path(folder) / "trials.jsonl").read_text()
-    found = map(json.loads, text.splitlines())
+    found = json_lines(Path(folder, "trials.jsonl"))
     return [Line(*(each[name] for name in Line._fields)) for each in found]
 
 
@@ -138,17 +132,16 @@ def test_a_trial_is_scored_as_a_run_of_its_own(space, flags, score, tolerance):
     np.savez("data.npz", X=rng.normal(size=(300, 5)) + np.eye(5)[y], y=y)
     found = swept(space, flags)
     assert len(found) in (3, 4, 5, 9)
-    alone = flags.replace(" --halving 2", "") + " --holdout 0.05" * (
-        score in ("held_out", "link_auc")
-    )
+    alone = flags.replace(" --halving 2", "")
+    alone += " --holdout 0.05" * (score != "val_loss")
     for place, line in enumerate(found.values()):
         given = f"{alone} {flags_of(line.settings)}"
         if place == 0:
             given = f"{flags.split()[0]} --config sweep/best.toml"
         command = [*given.split(), "--workdir", f"run{line.trial}", "--no-report"]
         assert main(["train", *command]) == 0
-        last = Path(command[-2], "metrics.jsonl").read_text().splitlines()
-        value = json.loads(last[line.epochs - 1])[score] * (-1) ** (score == "val_loss")
+        last = json_lines(Path(command[-2], "metrics.jsonl"))[line.epochs - 1]
+        value = last[score] * (-1) ** (score == "val_loss")
         assert line.scores == [pytest.approx(value, rel=tolerance, abs=0)]
     best = [np.mean(line.scores) for line in found.values() if line.epochs == 4]
     assert best == sorted(best, reverse=True)
@@ -257,10 +250,8 @@ def test_a_grid_is_all_combinations_with_the_given_settings_first():
         for sample in (1e-5, 1e-2)
     ]
     expected.remove({"window": 5, "negative": 5, "sample": 1e-2})  # which are given
-    assert [found[n].settings for n in sorted(found)] == [
-        {},
-        *map(pytest.approx, expected),
-    ]
+    settings = [found[n].settings for n in sorted(found)]
+    assert settings == [{}, *map(pytest.approx, expected)]
 
 
 def test_replicas_give_a_mean_and_its_spread():
@@ -292,9 +283,8 @@ def test_a_trial_that_diverges_is_the_last_and_harms_no_other(backend, capsys):
     assert (found[-1].settings, found[-1].scores) == ({"alpha": 1e160}, [])
     assert pl.read_csv("sweep/trials.csv").row(-1)[:4] == (2, 1e160, 4, None)
     (alone,) = swept("alpha = [0.02]", flags, "alone")[1].scores
-    assert {each.trial: each for each in found}[1].scores == [
-        pytest.approx(alone, rel=1e-12)
-    ]
+    (beside,) = {each.trial: each for each in found}[1].scores
+    assert beside == pytest.approx(alone, rel=1e-12)
     assert start("window = [2]", f"{flags} --alpha 1e160", "all") == 3
     message = "None of 2 trials has a score, since all diverged"
     assert message in capsys.readouterr().err
@@ -357,18 +347,9 @@ def test_a_command_that_was_corrected_is_not_another_sweep(capsys):
     assert len(swept("window = [2]")) == 2
 
 
-def flip(path: Path) -> None:
-    """Changes a byte of every large file of a checkpoint."""
-    for file in path.rglob("*"):
-        if file.is_file() and file.stat().st_size > 200:
-            content = bytearray(file.read_bytes())
-            content[len(content) // 2] ^= 1
-            file.write_bytes(bytes(content))
-
-
 @pytest.mark.spread(1)
 @pytest.mark.row("F13", "F14")
-@pytest.mark.parametrize("damage", [shutil.rmtree, flip])
+@pytest.mark.parametrize("damage", ["removed", "flipped"])
 def test_damaged_states_between_rungs_say_what_to_do(damage, capsys):
     is_stopped = False
 
@@ -384,9 +365,12 @@ def test_damaged_states_between_rungs_say_what_to_do(damage, capsys):
 
     with at_each_event(Path("sweep"), event):
         assert start(*SWEEPS["halved"]) == 143
-    states = sorted(Path("sweep/states").iterdir())
-    for path in states:
-        damage(path)
+    for state in Path("sweep/states").iterdir():
+        for path in [x for x in state.rglob("*") if x.is_file()]:
+            if damage == "flipped" and path.stat().st_size > 200:
+                flip(path)
+        if damage == "removed":
+            shutil.rmtree(state)
     capsys.readouterr()
     assert start(*SWEEPS["halved"]) == 2
     said = capsys.readouterr().err
@@ -477,6 +461,5 @@ def test_without_the_packages_of_the_extra(monkeypatch, capsys):
     assert "pip install 'embedder-jax[sweep]'" in capsys.readouterr().err
     assert not Path("sweep/trials.svg").exists()
     assert start(RANGE, f"{NUMBA} --score next-item", "search") == 2
-    assert re.search(
-        r"`steps` .*Optuna.*'embedder-jax\[sweep\]'", capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert re.search(r"`steps` .*Optuna.*'embedder-jax\[sweep\]'", said)
