@@ -1,7 +1,6 @@
 """The command line: what each verb prints, and one line for whatever is wrong."""
 
 import io
-import json
 import os
 import pty
 import re
@@ -21,7 +20,7 @@ from embedder.cli.arguments import VERBS
 from embedder.cli.main import main
 from embedder.data import plain_text
 from embedder.vectors.export import read_vectors
-from tests.commands import SECONDS, error_line
+from tests.commands import SECONDS, error_line, json_lines, read_until
 
 ROOT = Path(__file__).parents[1]
 KINDS = [value for value in vars(errors).values() if isinstance(value, type)]
@@ -31,9 +30,7 @@ TEXT = "the quick brown fox jumps over the lazy dog\n" * 40
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    """Every test works in a folder of its own, where text.txt lies."""
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder):
     Path("text.txt").write_text(TEXT)
 
 
@@ -69,9 +66,8 @@ def test_unfinished_run_is_started_anew_and_said_so(caplog):
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
     Path("r/vectors.safetensors").unlink()
     assert train("text.txt", "--workdir", "r", "--epochs", "0") == 0
-    assert (
-        "r holds an unfinished run without a checkpoint: it starts anew" in caplog.text
-    )
+    said = "r holds an unfinished run without a checkpoint: it starts anew"
+    assert said in caplog.text
     assert Path("r/vectors.safetensors").exists()
 
 
@@ -109,15 +105,8 @@ def test_the_workdir_alone_goes_on_with_its_settings(stopped, capsys, monkeypatc
     report = "Report: ../r/report.html"
     assert captured.out == f"../r: done. 8 vectors of 4 numbers. {report}\n"
     assert "Resumes after" in captured.err
-    metrics = Path("../r/metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["epoch"] for line in metrics] == [*range(1, 10)]
-
-
-def _read_terminal(master: int) -> bytes:
-    try:
-        return os.read(master, 65536)
-    except OSError:  # how Linux says that the other end is closed
-        return b""
+    lines = json_lines("../r/metrics.jsonl")
+    assert [line["epoch"] for line in lines] == [*range(1, 10)]
 
 
 def test_debug_shows_where_an_error_was_raised(capsys):
@@ -232,8 +221,8 @@ def test_train_says_what_it_has_and_what_it_left_where(capsys):
     report = "Report: embedder-text/report.html"
     done = f"embedder-text: done. 8 vectors of 3 numbers. {report}\n"
     assert printed.out == done and Path("embedder-text/vectors.txt").exists()
-    about = "vocabulary: 8 tokens, 360 of 360 occurrences; 1 epoch"
     lines = printed.err.splitlines()
+    about = "vocabulary: 8 tokens, 360 of 360 occurrences; 1 epoch"
     assert f"./text.txt (1.8 kB): {about}" in lines
     assert [x for x in lines if x.startswith("epoch 1/1: loss 4.1589, ")]
     names = [line.split(":")[0] for line in lines]
@@ -313,12 +302,9 @@ def test_program_shows_a_bar_on_a_terminal():
     pipes = {"stdout": slave, "stderr": slave, "env": env}
     with subprocess.Popen([*command, *settings], **pipes) as process:
         os.close(slave)
-        shown = b""
-        while data := _read_terminal(master):
-            shown += data
+        text = read_until(master, b"which is never shown").decode()
     os.close(master)
     assert process.returncode == 0
-    text = shown.decode()
     assert "epoch 3/3" in text and "100 %" in text and "words/s" in text
     assert "loss 4.1" in text and "r: done. 8 vectors of 4 numbers." in text
 

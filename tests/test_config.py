@@ -211,12 +211,15 @@ def test_files_of_settings_are_read_and_written(tmp_path, text, values):
     assert "cap" not in to_toml(found)
 
 
-def test_relative_paths_of_a_file_start_in_its_folder(tmp_path, monkeypatch):
+def test_relative_paths_of_a_file_start_in_its_folder(own_folder):
     """Or in the current folder, where nothing lies beside the file."""
-    monkeypatch.chdir(tmp_path)
-    beside = tmp_path / "sub"
+    beside = own_folder / "sub"
     beside.mkdir()
-    for path in (beside / "pairs.tsv", tmp_path / "pairs.tsv", tmp_path / "old.txt"):
+    for path in (
+        beside / "pairs.tsv",
+        own_folder / "pairs.tsv",
+        own_folder / "old.txt",
+    ):
         path.touch()
 
     def read(text: str) -> Config:
@@ -229,7 +232,7 @@ def test_relative_paths_of_a_file_start_in_its_folder(tmp_path, monkeypatch):
         'names = "names.csv"'
     ).tables
     assert found.best_by == str(beside / "pairs.tsv")
-    assert found.init_from == str(tmp_path / "old.txt")
+    assert found.init_from == str(own_folder / "old.txt")
     assert found.freeze == str(beside / "no.txt")
     assert found.names == str(beside / "names.csv")
     found = read(

@@ -1,7 +1,6 @@
 """`embedder export` by format: cards of runs, smaller vectors, what is refused."""
 
 import inspect
-import json
 import re
 import shlex
 from pathlib import Path
@@ -14,6 +13,7 @@ from embedder.cli.arguments import Export
 from embedder.cli.main import main, parse
 from embedder.cli.parsing import settings
 from embedder.vectors.export import format_names, read_vectors
+from tests.commands import json_lines
 
 FAST = ["--loader", "memory", "--min-count", "1", "--vector-size", "12"]
 FAST += ["--backend", "numba"]
@@ -42,11 +42,10 @@ def folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def here(folder, tmp_path, monkeypatch):
+def here(folder, own_folder):
     """A new folder with links to the runs."""
     for path in folder.iterdir():
-        (tmp_path / path.name).symlink_to(path)
-    monkeypatch.chdir(tmp_path)
+        (own_folder / path.name).symlink_to(path)
 
 
 def export(*arguments: str) -> int:
@@ -79,7 +78,7 @@ def test_the_card_has_the_facts_of_the_run():
         **{"backend": "'numba'", "window": "3", "min_count": "1", "epochs": "2"},
         **{"vector_size": "12", "holdout": "0.2"},
     }
-    last = json.loads(Path("tokens/metrics.jsonl").read_text().splitlines()[-1])
+    last = json_lines("tokens/metrics.jsonl")[-1]
     expected = f"held-out score of the vectors: held_out {last['held_out']:.4f} ["
     assert any(line.startswith(expected) for line in lines)
     assert f"loss at epoch 2: {last['loss']:.4g}" in lines

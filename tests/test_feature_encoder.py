@@ -20,15 +20,10 @@ SMALL = {"layers": (4, 6, 3), "learning_rate": 0.1, "batch_size": 8, "epochs": 3
 CLASSES = [FeatureEncoder, legacy.FeatureEncoder]
 
 
-def points() -> tuple[np.ndarray, np.ndarray]:
-    """60 points around three corners, f64[60, 4], and which, i64[60]."""
-    rng = np.random.default_rng(0)
-    y = rng.integers(3, size=60)
-    return rng.normal(size=(60, 4)) + 4 * np.eye(4)[y], y
-
-
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-X, Y = points()
+RNG = np.random.default_rng(0)
+Y = RNG.integers(3, size=60)
+X = RNG.normal(size=(60, 4)) + 4 * np.eye(4)[Y]  # around three corners
 PIXELS = np.random.default_rng(1).integers(256, size=(60, 2, 2), dtype=np.uint8)
 
 

@@ -45,10 +45,8 @@ def test_limits_of_control_groups(tmp_path, groups, files, size, source):
     for name, text in (own | {f"{GROUPS}/{x}": y for x, y in files.items()}).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
-    container = f"its container (/{GROUPS}/{source})"
-    assert memory_limit(tmp_path) == Limit(
-        size, container if source else "this machine"
-    )
+    named = f"its container (/{GROUPS}/{source})" if source else "this machine"
+    assert memory_limit(tmp_path) == Limit(size, named)
 
 
 @pytest.fixture
@@ -111,9 +109,8 @@ def test_a_small_address_space_is_one_line_and_no_abort(tmp_path, loader, is_eno
     """What is asked for the program is enough."""
     address_space, _, of_core = limits._PROGRAM[loader]
     cores = len(os.sched_getaffinity(0))
-    size = (
-        address_space + cores * of_core + 64 * 2**20 if is_enough else 1_500_000 * 1024
-    )
+    needed = address_space + cores * of_core + 64 * 2**20
+    size = needed if is_enough else 1_500_000 * 1024
     (tmp_path / "text.txt").write_text("a b c d\n" * 20)
     limit = ["bash", "-c", 'ulimit -v "$0"; exec "$@"', str(size // 1024)]
     flags = "text.txt --workdir run --epochs 1 --min-count 1 --vector-size 8".split()

@@ -100,9 +100,8 @@ def base(built, tmp_path_factory) -> Path:
     environment = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}
     pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "-q"]
     for packages in ([*others], ["--no-deps", str(built[0])]):
-        done = subprocess.run(
-            [*pip, *packages], env=environment, capture_output=True, text=True
-        )
+        pipes = {"capture_output": True, "text": True}
+        done = subprocess.run([*pip, *packages], env=environment, **pipes)
         assert done.returncode == 0, done.stderr
     return python
 

@@ -15,8 +15,7 @@ NAMES = [name for name in PRESETS if name != "none"]
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder):
     Path("text.txt").write_text("tea milk sugar\nnail hammer screw\n" * 60)
 
 
@@ -41,9 +40,8 @@ def test_a_preset_changes_what_it_names_and_nothing_else(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_preset_is_what_the_documentation_says(name):
-    text = (
-        Path(__file__).parents[1].joinpath("docs/how-to/choose-settings.md").read_text()
-    )
+    page = Path(__file__).parents[1] / "docs/how-to/choose-settings.md"
+    text = page.read_text()
     (flags,) = re.findall(rf"^\| `{name}` \|.*`(--.*)` \|", text, re.MULTILINE)
     preset = given("train", "text.txt", "--preset", name)
     assert given("train", "text.txt", *flags.split()) == preset

@@ -19,9 +19,7 @@ LINE = re.compile(r"  ([ -]0\.\d{3})  \[([ -]0\.\d\d), ([ -]0\.\d\d)\]  (\d)/3  
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    """Every test works in a folder of its own, where text.txt is."""
-    monkeypatch.chdir(tmp_path)
+def own_folder(own_folder):
     Path("text.txt").write_text(TEXT)
 
 

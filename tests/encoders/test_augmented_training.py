@@ -1,11 +1,12 @@
 """Random changes of images while an encoder trains."""
 
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from PIL import Image
 
 from embedder import FeatureEncoder, read_vectors
 from embedder.cli.main import main
@@ -19,6 +20,7 @@ from tests.encoders.image_cases import (
     largest_difference,
     make_training,
     trained,
+    write_pngs,
 )
 
 CHANGED = ("crop=1", "flip", "cutout=3")
@@ -83,17 +85,13 @@ def test_an_epoch_of_mixed_images_is_that_of_two_losses(loader):
 
 
 @pytest.mark.slow
-def test_simclr_trains_on_images_without_labels(tmp_path, monkeypatch, capsys):
+@pytest.mark.usefixtures("own_folder")
+def test_simclr_trains_on_images_without_labels(capsys):
     """Files in one folder, and arrays; their vectors are those of any labels, since the
     classifier beside them does not change the network."""
-    monkeypatch.chdir(tmp_path)
     images = np.random.default_rng(1).integers(256, size=(12, 8, 8), dtype=np.uint8)
-    for folder in ("flat", "named/a", "named/b"):
-        (tmp_path / folder).mkdir(parents=True)
-    for number, image in enumerate(images):
-        png = Image.fromarray(image)
-        png.save(f"flat/{number:02}.png")
-        png.save(f"named/{'ab'[number % 2]}/{number:02}.png")
+    for folder, some in (("flat", 12), ("named/a", 6), ("named/b", 6)):
+        write_pngs(Path(folder), images[:some])
     train = "train flat --model encoder --network-args width=2 size=5 --epochs 2"
     train += " --batch-size 5 --augment crop=1 flip --objective simclr"
 
@@ -116,9 +114,9 @@ def test_simclr_trains_on_images_without_labels(tmp_path, monkeypatch, capsys):
         error = run(f"evaluate {folder}", 2)
         assert "without labels" in error and "--validation-fraction" not in error
         assert "give labelled examples by --examples DATA" in error
-    out = run("embed run flat/03.png")
-    assert out.startswith("flat/03.png:\n") and "unlabelled" not in out
-    for query in ("03.png", "flat/03.png"):  # an example by its key, and a file
+    out = run("embed run flat/3.png")
+    assert out.startswith("flat/3.png:\n") and "unlabelled" not in out
+    for query in ("3.png", "flat/3.png"):  # an example by its key, and a file
         run(f"neighbors run {query} --to sheet.png")
         assert "unlabelled" not in run(f"neighbors run {query}")
     assert "recall@1" in run("evaluate run --examples named")

@@ -6,16 +6,17 @@ import jax
 import numpy as np
 import pytest
 
-from embedder.config import Config, common_config, with_options
+from embedder.config import Config, common_config
 from embedder.data.examples.examples import Examples
 from embedder.encoders.plan import TrainingInputs, plan
 from embedder.encoders.trainer import EncoderTrainer
 from embedder.engine.epochs import Checkpoint, run_epochs
 from embedder.engine.replicas import unstack_states
 from embedder.errors import InputError
-from tests.encoders.image_cases import largest_difference
+from tests.encoders import image_cases
+from tests.encoders.image_cases import SEED, largest_difference
 
-SEED, EPOCHS = 5, 17  # of 6 updates: 102
+EPOCHS = 17  # of 6 updates: 102
 TOLERANCE = 1e-12  # float64
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(3, size=50).astype(np.int32)
@@ -30,25 +31,17 @@ def examples(times: np.ndarray | int = 1) -> Examples:
 
 def make_config(**options: Any) -> Config:
     """Batches of 7 of 40 examples, by Adam in float64."""
-    given: dict[str, Any] = {
-        "model": "encoder",
-        "loader": "memory",
-        "dtype": "float64",
-        "optimizer": "adam",
-        "learning_rate": 0.01,
-        "layers": (4, 6, 5, 3),
-        "batch_size": 7,
-        "validation_fraction": 0.2,
-        "seed": SEED,
-        "mode": "jit",
-    }
-    return with_options(Config(), **given | options)
+    given = {"optimizer": "adam", "optimizer_args": (), "learning_rate": 0.01}
+    given |= {"layers": (4, 6, 5, 3), "batch_size": 7, "average": 0.0}
+    return image_cases.make_config("mlp", **given | options)
 
 
 def make_training(data: Examples | None = None, **options: Any) -> EncoderTrainer:
-    return EncoderTrainer(
-        plan(TrainingInputs(make_config(**options), data or examples(), range(EPOCHS)))
-    )
+    return side_by_side(make_config(**options), data or examples())
+
+
+def side_by_side(config: Config, data: Examples, models=()) -> EncoderTrainer:
+    return EncoderTrainer(plan(TrainingInputs(config, data, range(EPOCHS), models)))
 
 
 def trained(training: EncoderTrainer) -> Checkpoint:
@@ -78,13 +71,7 @@ def test_networks_with_own_rates_are_those_of_runs_of_their_own(
         for k, value in enumerate(values)
     ]
     models = [make_config(**each) for each in own]
-    together = trained(
-        EncoderTrainer(
-            plan(
-                TrainingInputs(common_config(models), examples(), range(EPOCHS), models)
-            )
-        )
-    )
+    together = trained(side_by_side(common_config(models), examples(), models))
     for each, found in zip(own, unstack_states(together.state), strict=True):
         alone = trained(make_training(**each)).state
         assert largest_difference(found.params, alone.params) < TOLERANCE
@@ -95,9 +82,7 @@ def test_networks_side_by_side_must_have_the_same_arguments():
     models = [make_config(optimizer_args=[each]) for each in ("b1=0.9", "b2=0.9")]
     message = "`optimizer_args` .* must have the same names"
     with pytest.raises(InputError, match=message):
-        EncoderTrainer(
-            plan(TrainingInputs(common_config(models), examples(), range(1), models))
-        )
+        side_by_side(common_config(models), examples(), models)
 
 
 def test_seeds_start_at_0_after_the_largest():

@@ -96,11 +96,9 @@ def test_frozen_modules_keep_every_bit(tmp_path, optimizer):
 
 
 @pytest.mark.slow
-def test_a_run_with_class_weights_and_smoothing_is_that_of_the_oracle(
-    tmp_path, monkeypatch
-):
+@pytest.mark.usefixtures("own_folder")
+def test_a_run_with_class_weights_and_smoothing_is_that_of_the_oracle():
     """An epoch of an MLP, by NumPy alone, from the first parameters on."""
-    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(1)
     x, y = rng.normal(size=(30, 5)), rng.permutation(np.repeat([0, 1, 2], [4, 8, 18]))
     np.savez("points.npz", X=x, y=y)
@@ -116,7 +114,7 @@ def test_a_run_with_class_weights_and_smoothing_is_that_of_the_oracle(
             return oracle.softmax(scores, y[batch], np.ones(len(batch)), 0.2, weights)
 
         layers = oracle.update_by_scores(layers, x[batch], loss, 0.5)
-    arrays = read_encoder(tmp_path / "run" / "model.npz").arrays
+    arrays = read_encoder("run/model.npz").arrays
     found = [Layer(arrays[f"weights_{i}"], arrays[f"biases_{i}"]) for i in range(2)]
     assert largest_difference(found, layers) < 1e-12
 

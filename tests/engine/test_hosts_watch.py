@@ -56,11 +56,6 @@ def test_a_stall_is_said_once(watch, clock, caplog):
     assert caplog.records[-1].args[1] == 8
 
 
-def test_nothing_is_awaited_before_the_first_step(watch, clock, caplog, told):
-    wait(watch, clock, 1e6)
-    assert caplog.text == "" and not told
-
-
 def test_a_pause_is_no_stall(watch, clock, caplog, told):
     watch.beat(status(7))
     watch.pause()
@@ -71,23 +66,21 @@ def test_a_pause_is_no_stall(watch, clock, caplog, told):
     assert "since update 8" in caplog.text
 
 
-def test_a_run_whose_steps_are_long_is_given_its_time(watch, clock, caplog, told):
-    watch.beat(status(1))
-    clock[0] += 50
-    watch.beat(status(2))
-    wait(watch, clock, 500)  # ten times that
+@pytest.mark.parametrize(("first", "second"), [(0, 50), (400, 0)])
+def test_a_run_whose_steps_are_long_is_given_its_time(
+    watch, clock, caplog, told, first, second
+):
+    """Also of its first one, before which nothing is awaited: it compiles."""
+    clock[0] += first
+    watch.check()
+    for updates, seconds in ((1, second), (2, 0)):
+        watch.beat(status(updates))
+        clock[0] += seconds
+    longest = max(10 * second, 2 * first)
+    wait(watch, clock, longest)
     assert caplog.text == "" and not told
     wait(watch, clock, 1)
-    assert "since update 2" in caplog.text and told == [501]
-
-
-def test_the_first_step_counts_among_the_long_ones(watch, clock, caplog, told):
-    clock[0] += 400  # it compiles
-    watch.beat(status(1))
-    wait(watch, clock, 800)
-    assert caplog.text == "" and not told
-    wait(watch, clock, 1)
-    assert "since update 1" in caplog.text and told == [801]
+    assert "since update 2" in caplog.text and told == [longest + 1]
 
 
 @pytest.mark.row("F18")

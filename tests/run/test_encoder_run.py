@@ -18,6 +18,7 @@ from embedder.cli.main import main
 from embedder.disk.arrays import unpack_strings
 from embedder.encoders.predictor import rotated_mean, rotations_to_first
 from embedder.errors import InputError
+from embedder.metrics.retrieval import choose_queries, retrieval_scores
 from tests.commands import error_line, json_lines
 from tests.encoders.image_cases import write_pngs
 from tests.report import parsed
@@ -276,24 +277,11 @@ def test_the_text_has_the_numbers_of_the_json(runs, capsys):
 
 
 def scores(vectors: np.ndarray, labels: np.ndarray) -> dict[str, float]:
-    """Means over the examples that have another one of their class, by brute force."""
-    unit = vectors.reshape(len(vectors), -1).astype(np.float64)
-    unit /= np.maximum(np.linalg.norm(unit, axis=1, keepdims=True), 1e-30)
-    rows = []
-    for i, label in enumerate(labels):
-        others = np.delete(np.arange(len(labels)), i)
-        cosines = np.round(unit[others] @ unit[i], 8)  # of equal ones its own come last
-        order = others[np.lexsort((labels[others] == label, -cosines))]
-        hits = labels[order] == label
-        if hits.any():
-            first = hits[: hits.sum()]
-            precision = np.cumsum(first) / np.arange(1, len(first) + 1)
-            votes = np.bincount(labels[order[:10]], minlength=labels.max() + 1)
-            wins = votes[label] > np.delete(votes, label).max()
-            recalls = [hits[:k].any() for k in (1, 5, 10)]
-            rows.append([*recalls, (precision * first).mean(), wins])
+    """Means over the examples that have another one of their class."""
+    queries = choose_queries(labels)
+    found = retrieval_scores(vectors.reshape(len(vectors), -1), labels, queries)
     names = "recall@1", "recall@5", "recall@10", "mAP@R", "10-NN accuracy"
-    return dict(zip(names, np.mean(rows, axis=0), strict=True))
+    return dict(zip(names, found.mean(axis=0), strict=True))
 
 
 def values(scores: dict) -> dict[str, float]:
