@@ -215,12 +215,8 @@ def test_relative_paths_of_a_file_start_in_its_folder(own_folder):
     """Or in the current folder, where nothing lies beside the file."""
     beside = own_folder / "sub"
     beside.mkdir()
-    for path in (
-        beside / "pairs.tsv",
-        own_folder / "pairs.tsv",
-        own_folder / "old.txt",
-    ):
-        path.touch()
+    for name in ("sub/pairs.tsv", "pairs.tsv", "old.txt"):
+        Path(name).touch()
 
     def read(text: str) -> Config:
         (beside / "my.toml").write_text(text)
@@ -241,11 +237,9 @@ def test_relative_paths_of_a_file_start_in_its_folder(own_folder):
     ).tables
     words = found.best_by, found.freeze, found.init_from
     assert words == ("held-out", "all", "https://x.org/v.txt")
-    (beside / "my.toml").write_text(
-        '[run]\nmodel = "encoder"\n[encoder]\ninit_network = "pairs.tsv"'
-    )
-    found = read_toml(Path("sub/my.toml")).encoder
-    assert found.init_network == "sub/pairs.tsv"
+    text = '[run]\nmodel = "encoder"\n[encoder]\ninit_network = "pairs.tsv"'
+    (beside / "my.toml").write_text(text)
+    assert read_toml(Path("sub/my.toml")).encoder.init_network == "sub/pairs.tsv"
 
 
 def test_differences_are_of_values_not_of_names():

@@ -62,21 +62,6 @@ def test_each_setting_is_that_of_the_command_and_does_something(options):
     assert all(again.get_params()[name] == value for name, value in options.items())
 
 
-def test_patience_ends_the_training_and_best_is_kept(caplog):
-    caplog.set_level(logging.INFO)
-    plain = fitted()
-    losses = [line["val_loss"] for line in plain.history_]
-    best = int(np.argmin(losses))
-    assert best < 6  # else there is nothing to tell
-    ended = fitted(patience=2)
-    assert ended.history_ == plain.history_[: best + 3]
-    assert any(line.startswith("Ends early, after ") for line in caplog.messages)
-    kept = fitted(result="best")
-    assert kept.history_ == plain.history_[: best + 1]
-    line = f"The best is epoch {best + 1}, with validation loss {losses[best]:.4f}."
-    assert line in caplog.messages
-
-
 def test_a_callback_may_stop_a_training_that_keeps_the_best():
     whole = fitted(result="best")
     end = len(whole.history_)

@@ -4,6 +4,7 @@ convolutions; tests/parity compares whole networks."""
 import itertools
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -114,7 +115,7 @@ def test_a_run_with_class_weights_and_smoothing_is_that_of_the_oracle():
             return oracle.softmax(scores, y[batch], np.ones(len(batch)), 0.2, weights)
 
         layers = oracle.update_by_scores(layers, x[batch], loss, 0.5)
-    arrays = read_encoder("run/model.npz").arrays
+    arrays = read_encoder(Path("run/model.npz")).arrays
     found = [Layer(arrays[f"weights_{i}"], arrays[f"biases_{i}"]) for i in range(2)]
     assert largest_difference(found, layers) < 1e-12
 

@@ -137,18 +137,14 @@ def test_values_are_held_from_their_first_to_their_last_use(function, expected):
     assert peak_bytes(function, X) == expected
 
 
-def limited(monkeypatch, size: int) -> None:
-    for module in ("base.limits", "engine.devices", "engine.memory"):
-        name = f"embedder.{module}.memory_limit"
-        monkeypatch.setattr(name, lambda: Limit(size, "the test"))
-
-
 @pytest.mark.slow
 @pytest.mark.row("F19")
 def test_activations_that_do_not_fit_are_refused(tmp_path, monkeypatch, capsys):
     images = np.zeros((4, 64, 64, 3), np.uint8)
     np.savez(tmp_path / "images.npz", X=images, y=np.arange(4) % 2)
-    limited(monkeypatch, 300 * 2**20)
+    for module in ("base.limits", "engine.devices", "engine.memory"):
+        limit = f"embedder.{module}.memory_limit"
+        monkeypatch.setattr(limit, lambda: Limit(300 * 2**20, "the test"))
     run = ["train", str(tmp_path / "images.npz"), "--model", "encoder"]
     run += ["--loader", "memory", "--workdir", str(tmp_path / "run")]
     assert main([*run, "--batch-size", "512"]) == 2

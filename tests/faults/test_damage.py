@@ -159,10 +159,6 @@ def longer_vectors(found: dict) -> None:
     found["vectors"]["data_offsets"] = [first, first + (last - first) // 3 * 10**9]
 
 
-def long_header(size: int) -> Callable[[bytes], bytes]:
-    return lambda data: struct.pack("<Q", size) + data[8:]
-
-
 @pytest.mark.row("F39", "B21")
 @pytest.mark.parametrize("run", ["replicas"], indirect=True)
 def test_a_damaged_file_of_replicas_is_refused(run, capsys):
@@ -175,7 +171,8 @@ def test_a_damaged_file_of_replicas_is_refused(run, capsys):
     changes += [shape("vectors", 4, 3, 4), shape("tokens", 10**15)]
     changes += [shape("counts", 10**15), header(longer_vectors)]
     changes += [header(lambda found: found.pop("vectors"))]
-    changes += map(long_header, (2**63, 2**40, len(whole)))
+    for size in (2**63, 2**40, len(whole)):
+        changes.append(lambda data, size=size: struct.pack("<Q", size) + data[8:])
     for number, change in enumerate(changes):
         path.unlink()  # an array that is mapped keeps the old one
         path.write_bytes(change(whole))

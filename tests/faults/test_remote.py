@@ -167,67 +167,58 @@ def test_a_run_starts_from_a_run_in_a_bucket(bucket, capsys):
 
 @pytest.mark.row("B30", "B36")
 @pytest.mark.parametrize(
-    "verb", ["train", pytest.param("sweep", marks=pytest.mark.slow)]
+    ("verb", "kind"),
+    [
+        *(("train", "tokens"), ("train", "encoder"), ("sweep", "encoder")),
+        pytest.param("sweep", "tokens", marks=pytest.mark.slow),
+    ],
 )
-def test_no_secret_of_a_url_is_shown_or_kept(capsys, verb):
+def test_no_secret_of_a_url_is_shown_or_kept(capsys, verb, kind):
     """Of a corpus, of examples, and of a start, which is needed once."""
     Path("start.txt").write_text("3 4\na 1 2 3 4\nb 1 1 1 1\nc 0 1 0 1\n")
-    Path("space.toml").write_text("alpha = [0.01, 0.02]\n")
+    rate = "alpha" if kind == "tokens" else "learning_rate"
+    Path("space.toml").write_text(f"{rate} = [0.01, 0.02]\n")
     for name, size in (("small", 3), ("other", 4)):
         np.savez(f"{name}.npz", X=np.eye(8, size), y=[0, 1] * 4)
     assert main([*TRAIN_SMALL, "--workdir", "encoder"]) == 0
+    files = "texts/a.txt", "start.txt", "small.npz", "other.npz", "encoder/model.npz"
     with serving(Server()) as server:
-        for name in ("texts/a.txt", "start.txt", "small.npz", "other.npz"):
-            server.files[f"/{name}"] = Path(name).read_bytes()
+        server.files = {f"/{name}": Path(name).read_bytes() for name in files}
 
         def secret(name: str) -> str:
             return server.url.replace("//", "//user:hunter2@") + f"/{name}?sig=hunter3"
 
-        start = ["--init-from", secret("start.txt"), "--freeze", "known"]
-        command = [verb, *["space.toml"] * (verb == "sweep"), secret("texts/a.txt")]
-        command += [*FAST, "--workdir", "run", *start]
+        command = [verb, *["space.toml"] * (verb == "sweep"), "--workdir", "run"]
+        if kind == "tokens":
+            command += [secret("texts/a.txt"), *FAST, "--freeze", "known"]
+            command += ["--init-from", secret("start.txt")]
+        else:
+            command += ["small.npz", *ENCODER]
+            command += ["--init-from", secret("encoder/model.npz")]
         assert main(command) == 0
-        if verb == "train":
-            shown = server.url.replace("//", "//***@") + "/texts/a.txt?***"
-            assert corpus("run")["source"] == shown
-            assert main(["train", "--workdir", "run"]) == 2
-            said = capsys.readouterr().err
-            assert "had credentials or a query, which are not stored" in said
+        assert main(command) == 0  # the same run
+        shown = server.url.replace("//", "//***@") + "/{}?***"
+        said = capsys.readouterr().err
+        if kind == "encoder":
+            settings = "run/config.toml" if verb == "train" else "run/best.toml"
+            start = f'init_network = "{shown.format("encoder/model.npz")}"'
+            assert start in Path(settings).read_text()
+        elif verb == "train":
+            assert corpus("run")["source"] == shown.format("texts/a.txt")
             assert "start: 3 of" in said and "/start.txt?***" in said
-            assert main(command) == 0
             evaluate = ["evaluate", "encoder", "--examples"]
             assert main([*evaluate, secret("small.npz")]) == 0
             assert main([*evaluate, secret("other.npz")]) == 2
-            shown = "".join(capsys.readouterr())
-            assert "/other.npz?*** must have features float64[3]" in shown
-            assert "hunter" not in said + shown
-    assert "hunter" not in "".join(capsys.readouterr())
+            out, err = capsys.readouterr()
+            assert "/other.npz?*** must have features float64[3]" in err
+            said += out + err
+        if verb == "train":
+            assert main(["train", "--workdir", "run"]) == 2
+            message = "had credentials or a query, which are not stored"
+            assert message in capsys.readouterr().err
+    assert "hunter" not in said + "".join(capsys.readouterr())
     paths = [path for path in Path().rglob("*") if path.is_file()]
     assert paths and not [p for p in paths if b"hunter" in p.read_bytes()]
-
-
-@pytest.mark.row("B30")
-@pytest.mark.parametrize("verb", ["train", "sweep"])
-def test_no_secret_of_the_start_of_an_encoder_is_shown_or_kept(capsys, verb):
-    np.savez("small.npz", X=np.eye(8, 3), y=[0, 1] * 4)
-    Path("space.toml").write_text("learning_rate = [0.01, 0.02]\n")
-    assert main([*TRAIN_SMALL, "--workdir", "encoder"]) == 0
-    with serving(Server()) as server:
-        server.files["/model.npz"] = Path("encoder/model.npz").read_bytes()
-        start = server.url.replace("//", "//user:hunter2@") + "/model.npz?sig=hunter3"
-        command = [verb, *["space.toml"] * (verb == "sweep"), "small.npz", *ENCODER]
-        command += ["--init-from", start, "--workdir", "run"]
-        assert main(command) == 0
-        assert main(command) == 0  # the same run
-    shown = server.url.replace("//", "//***@") + "/model.npz?***"
-    settings = "run/config.toml" if verb == "train" else "run/best.toml"
-    assert f'init_network = "{shown}"' in Path(settings).read_text()
-    if verb == "train":
-        assert main(["train", "--workdir", "run"]) == 2
-        assert "had credentials or a query" in capsys.readouterr().err
-    assert "hunter" not in "".join(capsys.readouterr())
-    paths = [path for path in Path().rglob("*") if path.is_file()]
-    assert not [p for p in paths if b"hunter" in p.read_bytes()]
 
 
 KILLED = """

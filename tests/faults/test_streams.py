@@ -36,13 +36,6 @@ def program(*arguments: str, streams: str = "", **pipes) -> subprocess.Popen:
     return started[-1]
 
 
-def wait_for_epochs(process: subprocess.Popen, num: int = 3) -> None:
-    path = Path("run/metrics.jsonl")
-    while not (path.exists() and len(path.read_text().splitlines()) >= num):
-        assert process.poll() is None
-        time.sleep(0.02)
-
-
 @pytest.mark.row("F26")
 @pytest.mark.parametrize(
     ("streams", "said"),
@@ -67,7 +60,10 @@ def test_a_log_without_a_reader_and_a_closed_terminal_stop_the_run(sighup, numbe
     """What it has trained is saved."""
     process = program(*TRAIN, *ENDLESS, streams="2>&1", stdout=subprocess.PIPE)
     process.stdout.readline()
-    wait_for_epochs(process)
+    path = Path("run/metrics.jsonl")
+    while not (path.exists() and len(path.read_text().splitlines()) >= 3):
+        assert process.poll() is None
+        time.sleep(0.02)
     if number == signal.SIGPIPE:
         process.stdout.close()
         process.wait(timeout=SECONDS)

@@ -64,13 +64,10 @@ def is_free(port: int) -> bool:
         return False
 
 
-def free_port() -> int:
-    return next(filter(is_free, NEVER_GIVEN))
-
-
 def peers(num: int = 2, **options: int) -> list[str]:
     """Arguments of the processes of one run, all but which of them each is."""
-    given = ["--coordinator", f"127.0.0.1:{free_port()}", "--num-processes", str(num)]
+    port = next(filter(is_free, NEVER_GIVEN))
+    given = ["--coordinator", f"127.0.0.1:{port}", "--num-processes", str(num)]
     for name, value in options.items():
         given += [f"--{name.replace('_', '-')}", str(value)]
     return [*given, "--process-id"]

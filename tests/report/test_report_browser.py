@@ -72,10 +72,9 @@ def browser() -> Iterator[Any]:
     webdriver = pytest.importorskip("selenium.webdriver")
     options = webdriver.ChromeOptions()
     options.binary_location = shutil.which("chromium")
-    arguments = (
-        "headless=new no-sandbox enable-unsafe-swiftshader window-size=1280,1000"
-    )
-    for argument in [*arguments.split(), "disable-dev-shm-usage"]:
+    arguments = "headless=new no-sandbox enable-unsafe-swiftshader"
+    arguments += " disable-dev-shm-usage window-size=1280,1000"
+    for argument in arguments.split():
         options.add_argument(f"--{argument}")
     logs = {"browser": "ALL", "performance": "ALL"}
     options.set_capability("goog:loggingPrefs", logs)

@@ -194,7 +194,6 @@ def test_the_best_stays_besides_the_newest_and_is_the_result(capsys, every):
     assert spearman == pytest.approx(scores[-1], abs=1e-12)
 
 
-@pytest.mark.slow
 def test_an_encoder_is_judged_by_its_loss_on_what_validates(capsys):
     options = *VALIDATED, *BEST, "--epochs", "60", "--patience", "1"
     assert train(*options, source="examples.npz") == 0
@@ -254,9 +253,6 @@ def test_a_best_that_was_not_kept_is_said_at_the_start(stopped, capsys):
 
 
 # --- the end
-
-
-RING = "".join(f"n{i}\tn{(i + j) % 40}\n" for i in range(40) for j in (1, 2, 3))
 KINDS = {
     "items": ("hr@10", "--window", "session"),
     "a table": ("hr@10", "--window", "5"),
@@ -276,7 +272,8 @@ def test_what_is_held_out_tells_the_best_evaluation(kind, capsys):
     rows = [(str(i), item) for i, line in enumerate(topics()) for item in line]
     table = pl.DataFrame(rows, ["session", "item"], orient="row")
     table.write_parquet("t.parquet")
-    Path("edges.tsv").write_text(RING)
+    ring = (f"n{i}\tn{(i + j) % 40}\n" for i in range(40) for j in (1, 2, 3))
+    Path("edges.tsv").write_text("".join(ring))
     options = [*SMALL, "--holdout", "0.1", *flags, "--alpha", "0.1", "--epochs", "9"]
     assert train(*options, "--patience", "1", "--result", "best", source=source) == 0
     found = measured(score)

@@ -118,24 +118,16 @@ def test_an_update_is_made_longer_with_its_base():
 
 
 @pytest.mark.slow
-def test_scores_go_on_and_the_best_is_one_of_the_new_part():
-    assert train(*TEXT, *EVALUATED, epochs=2) == 0
-    first = metrics("run")
-    assert train(*TEXT, *EVALUATED, epochs=4) == 0
-    both = metrics("run")
-    assert both[: len(first)] == first
-    updates = [line["updates"] for line in both]
-    assert updates == sorted(updates)
-    assert any("loss" not in line for line in both[len(first) :])
-
-
-@pytest.mark.slow
 def test_a_stopped_longer_run_leaves_the_finished_one_and_goes_on(stopped, capsys):
     command = *TEXT, *EVALUATED
     assert train(*command, epochs=2) == 0
     shutil.copytree("run", "whole")
     assert train(*command, epochs=5, run="whole") == 0
     before = results("run"), metrics("run")
+    num, both = len(before[1]), metrics("whole")
+    assert both[:num] == before[1] and any("loss" not in x for x in both[num:])
+    updates = [line["updates"] for line in both]
+    assert updates == sorted(updates)
     stopped(*command, "--epochs", "5", "--workdir", "run", epoch=3)
     assert before == (results("run"), metrics("run"))
     capsys.readouterr()

@@ -13,19 +13,8 @@ from embedder.disk.workdir import Workdir
 from embedder.vectors.export import read_vectors
 from tests.commands import json_lines
 
-SMALL = with_options(
-    Config(),
-    loader="memory",
-    vector_size=4,
-    epochs=2,
-    block=64,
-    blocks_per_update=1,
-    min_count=2,
-)
-
-
-def train_small(workdir, source, **options):
-    return train(with_options(SMALL, **options), workdir, str(source))
+SETTINGS = {"loader": "memory", "vector_size": 4, "epochs": 2, "block": 64}
+SMALL = with_options(Config(), **SETTINGS, blocks_per_update=1, min_count=2)
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +22,7 @@ def finished(tmp_path_factory) -> Workdir:
     """A finished run, which tests only read."""
     folder = tmp_path_factory.mktemp("runs")
     (folder / "text.txt").write_text("a b c a b a d d e\n" * 30)
-    train_small(folder / "run", folder / "text.txt")
+    train(SMALL, folder / "run", str(folder / "text.txt"))
     return Workdir(folder / "run")
 
 

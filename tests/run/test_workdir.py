@@ -11,7 +11,6 @@ from embedder.disk.run_record import RunInputs, write_inputs
 from embedder.disk.workdir import Workdir
 
 CONFIG = resolve(Config(), 1000)
-MANIFEST = [{"file": "text.txt", "bytes": 3}]
 
 
 @pytest.fixture
@@ -19,7 +18,8 @@ def run(tmp_path) -> Workdir:
     """A run that has begun."""
     run = Workdir(tmp_path / "run")
     run.path.mkdir()
-    write_inputs(run, RunInputs(CONFIG, CONFIG, MANIFEST, source="text.txt"))
+    manifest = [{"file": "text.txt", "bytes": 3}]
+    write_inputs(run, RunInputs(CONFIG, CONFIG, manifest, source="text.txt"))
     return run
 
 
