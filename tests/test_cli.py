@@ -199,11 +199,6 @@ def test_shells_complete_verbs_flags_words_and_files(capsys, shell):
         assert {*completed.split()} == found, (words, done.stderr)
 
 
-def test_completion_is_of_three_shells(capsys):
-    assert main(["--print-completion", "tcsh"]) == 2
-    assert "must be one of bash, zsh, fish, got 'tcsh'." in error_line(capsys)
-
-
 @pytest.mark.row("B1")
 @pytest.mark.parametrize("source", ["blank.txt", "rare.txt", "missing.txt"])
 def test_what_is_refused_leaves_nothing(source):

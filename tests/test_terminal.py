@@ -2,17 +2,12 @@
 
 import io
 import logging
-import os
-import subprocess
-import sys
 
 import pytest
 
 from embedder.base.terminal import (
     LogStream,
-    flush_output,
     say,
-    say_done,
     showing_log,
     shown,
 )
@@ -48,48 +43,6 @@ class Failing(io.StringIO):
         if self.error:
             raise self.error
         return super().write(text)
-
-
-@pytest.mark.row("F26")
-def test_full_standard_output_is_named(monkeypatch):
-    with open("/dev/full", "w") as full:
-        monkeypatch.setattr(sys, "stdout", full)
-        say("a")
-        with pytest.raises(OSError) as caught:
-            flush_output()
-        assert caught.value.filename == "standard output"
-        say_done("b")  # drops it all
-        flush_output()
-
-
-OPEN = """
-import os, sys
-from embedder.base.terminal import open_standard_streams
-open_standard_streams()
-number = os.open(sys.argv[1], os.O_WRONLY)
-for stream in (sys.stdout, sys.stderr):
-    try:
-        print("lost", file=stream, flush=True)
-    except OSError as error:
-        os.write(number, f"{error.strerror}\\n".encode())
-os.write(number, b"%d" % number)
-os._exit(0)
-"""
-
-
-@pytest.mark.row("F26")
-def test_closed_streams_are_not_given_to_files(tmp_path):
-    """The file gets none of what is printed."""
-    path = tmp_path / "file"
-    path.touch()
-    command = 'exec "$@" <&- >&- 2>&-'
-    subprocess.run(
-        ["sh", "-c", command, "sh", sys.executable, "-c", OPEN, str(path)],
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
-    )
-    *errors, number = path.read_text().splitlines()
-    assert errors == ["Bad file descriptor"] * 2 and int(number) > 2
 
 
 def test_the_log_of_the_package_is_shown_and_then_as_before():

@@ -53,16 +53,6 @@ def parts(loader, source, *, size=2) -> list:
     return [*epoch_updates(loader, source, EPOCH, size=size, workers=2, after=(-1,))]
 
 
-@pytest.mark.parametrize("train", [range(1), range(8), range(11), [13, 2, 7]])
-@pytest.mark.parametrize("size", [1, 7])
-def test_every_example_to_train_on_occurs_once_an_epoch(train, size):
-    source = make_source(train=np.array(train))
-    whole = [each for each, _, _ in parts("memory", source, size=size)]
-    ids = np.concatenate([each.ids[each.weights == 1] for each in whole])
-    assert sorted(ids.tolist()) == sorted(train)
-    assert sum(each.weights.sum() for each in whole) == len(train)
-
-
 def test_the_share_of_validation_examples_is_rounded():
     for num, share, expected in ((100, 0.29, 29), (10, 0.26, 3), (10, 0.24, 2)):
         train, validation = split_validation(num, share)

@@ -44,20 +44,6 @@ def rewrite(path, save=np.savez, **changes) -> None:
     save(path, **{name: x for name, x in members.items() if x is not None})
 
 
-def test_the_members_and_settings_of_an_mlp_stay(path):
-    """`legacy` reads no file with other settings."""
-    with np.load(path) as members:
-        assert members.files == [
-            *("format", "settings", "classes", "history", "shape", "kind"),
-            *("weights_0", "weights_1", "biases_0", "biases_1"),
-        ]
-        assert members["settings"].tobytes() == (
-            b'{"layers": [6, 4, 2], "optimizer": "adam", "optimizer_args": null, '
-            b'"learning_rate": 0.001, "batch_size": 32, "epochs": 5, '
-            b'"validation_fraction": 0.0, "seed": 1, "workers": 1, "dtype": "float32"}'
-        )
-
-
 @pytest.mark.parametrize("values", [[3, 7], [False, True], [0.5, 2.0]])
 def test_classes_keep_their_dtype(path, model, values):
     write_encoder(path, model._replace(classes=np.array(values)))

@@ -14,7 +14,7 @@ from embedder.engine.epochs import Checkpoint, run_epochs
 from embedder.engine.replicas import unstack_states
 from embedder.errors import InputError
 from tests.encoders import image_cases
-from tests.encoders.image_cases import SEED, largest_difference
+from tests.encoders.image_cases import largest_difference
 
 EPOCHS = 17  # of 6 updates: 102
 TOLERANCE = 1e-12  # float64
@@ -23,10 +23,10 @@ LABELS = RNG.integers(3, size=50).astype(np.int32)
 POINTS = RNG.normal(size=(50, 4)) + 2 * np.eye(4)[LABELS]
 
 
-def examples(times: np.ndarray | int = 1) -> Examples:
-    """50 points around three corners, each as many times."""
-    features, labels = (np.repeat(x, times, axis=0) for x in (POINTS, LABELS))
-    return Examples(features, labels, [*"abc"], [str(i) for i in range(len(labels))])
+def examples() -> Examples:
+    """50 points around three corners."""
+    keys = [str(number) for number in range(50)]
+    return Examples(POINTS.copy(), LABELS.copy(), [*"abc"], keys)
 
 
 def make_config(**options: Any) -> Config:
@@ -101,24 +101,6 @@ def test_the_loop_over_updates_is_not_masked():
         equations = updates.trace(state, batches).jaxpr.eqns
     loops = [x.params for x in equations if x.primitive.name == "while"]
     assert [x["cond_jaxpr"].out_avals[0].shape for x in loops] == [()]
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("replicas", [3, 1])
-def test_a_resample_trains_as_its_examples_repeated(replicas):
-    """All examples are one batch, so that their order changes rounding alone."""
-    whole = {"validation_fraction": 0.0, "batch_size": 100}
-    training = make_training(bootstrap=True, replicas=replicas, **whole)
-    end = trained(training)
-    states = unstack_states(end.state) if replicas > 1 else [end.state]
-    times = training.source.multiplicity.reshape(50, -1).T
-    assert (times.sum(axis=1) == 50).all() and len(np.unique(times, axis=0)) == replicas
-    for k, state in enumerate(states):
-        expected = trained(make_training(examples(times[k]), seed=SEED + k, **whole))
-        assert largest_difference(state.params, expected.state.params) < TOLERANCE
-        if replicas == 1:
-            losses = np.array([end.position.losses, expected.position.losses])
-            np.testing.assert_allclose(losses[0], losses[1], rtol=1e-12)
 
 
 def test_validation_examples_are_not_resampled():

@@ -1,12 +1,10 @@
 """Settings of `FeatureEncoder` do what the flags of `embedder train` do."""
 
-import itertools
 import logging
 from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 
 from embedder.api.encoder_estimator import FeatureEncoder
 from embedder.cli.main import main
@@ -39,27 +37,6 @@ def train(*flags: str, run: str = "run") -> int:
     given = "--model encoder --loader memory --layers 4 6 3 --optimizer adam --epochs 8"
     given += " --learning-rate 0.1 --batch-size 8 --validation-fraction 0.3"
     return main(["train", "points.npz", "--workdir", run, *given.split(), *flags])
-
-
-@pytest.mark.spread(2)
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"eval_every": 4, "patience": 3, "result": "best"},
-        {"eval_every": "3epochs", "result": "best"},
-        {"compute_dtype": "bfloat16"},
-    ],
-)
-def test_each_setting_is_that_of_the_command_and_does_something(options):
-    pairs = ((f"--{name.replace('_', '-')}", str(x)) for name, x in options.items())
-    assert train(*itertools.chain(*pairs)) == 0
-    encoder, theirs = fitted(**options), FeatureEncoder.load("run/model.npz")
-    np.testing.assert_array_equal(encoder.transform(X), theirs.transform(X))
-    assert encoder.history_ == theirs.history_
-    assert (fitted().transform(X) != encoder.transform(X)).any()
-    again = clone(encoder)
-    assert again.get_params() == encoder.get_params()
-    assert all(again.get_params()[name] == value for name, value in options.items())
 
 
 def test_a_callback_may_stop_a_training_that_keeps_the_best():

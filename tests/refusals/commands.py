@@ -53,6 +53,8 @@ TEXT = r"""
 []
 train --window x
     `--window` must be an integer or 'session', got 'x'.
+--print-completion tcsh
+    `--print-completion` must be one of bash, zsh, fish, got 'tcsh'.
 train --alpha -inf
     `alpha` must be a finite number > 0, got -inf.
 train --min-alpha -1e-3

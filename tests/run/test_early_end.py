@@ -143,28 +143,19 @@ def test_the_hit_rate_is_that_of_the_ranking(capsys):
 
 
 @pytest.mark.slow
-def test_scores_of_files_and_their_baselines_are_those_of_the_verb(capsys):
-    assert train(*PAIRS) == 0
-    shown = capsys.readouterr().err
-    found = {m: float(x) for x, m in re.findall(r"spearman (\S+) \(([a-z-]+)\)", shown)}
-    assert main(["evaluate", "run", "--pairs", "pairs.tsv"]) == 0
-    pattern = r"(frequency|co-occurrence)\s+(-?[\d.]+)"
-    printed = re.findall(pattern, capsys.readouterr().out)
-    assert found == pytest.approx({m: float(x) for m, x in printed}, abs=6e-4)
-    assert {*found} == {"frequency", "co-occurrence"}
+def test_scores_of_analogies_and_their_baselines_are_those_of_the_verb(capsys):
     options = *SMALL, "--best-by", "questions.txt", *BEST, "--alpha", "0.3"
-    assert train(*options, "--eval-every", "16", run="q") == 0
-    shown = capsys.readouterr().err
-    scores = [x["analogies"] for x in lines("q") if x["analogies"] is not None]
-    total = evaluate_analogies(read_vectors("q"), "questions.txt").total
+    assert train(*options, "--eval-every", "16") == 0
+    shown, scores = capsys.readouterr().err, measured("analogies")
+    total = evaluate_analogies(read_vectors("run"), "questions.txt").total
     assert total.accuracy == pytest.approx(max(scores)) and max(scores) > min(scores)
     assert f"analogies {total.accuracy:.4f}, nearest_to_c " in shown
-    assert main(["evaluate", "q", "--analogies", "questions.txt"]) == 0
+    assert main(["evaluate", "run", "--analogies", "questions.txt"]) == 0
     nearest = re.search(r"nearest to c\s+([\d.]+)", capsys.readouterr().out)
-    best = next(x for x in lines("q") if x["analogies"] == max(scores))
+    best = next(x for x in lines() if x["analogies"] == max(scores))
     assert best["nearest_to_c"] == pytest.approx(float(nearest[1]), abs=6e-4)
-    assert f"{total.accuracy:.4f} [" in Path("q/report.html").read_text()
-    found = json.loads(Path("q/scores.json").read_text())
+    assert f"{total.accuracy:.4f} [" in Path("run/report.html").read_text()
+    found = json.loads(Path("run/scores.json").read_text())
     assert found["analogies"]["vectors"][0] == pytest.approx(total.accuracy)
     assert found["nearest_to_c"]["vectors"][0] == pytest.approx(best["nearest_to_c"])
 

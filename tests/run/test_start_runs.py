@@ -9,7 +9,6 @@ import pytest
 from embedder.cli.main import main
 from embedder.config import read_toml
 from embedder.tokens.artefact import ModelFile, read_model
-from embedder.vectors.ensemble_files import read_ensemble
 from embedder.vectors.export import read_vectors, write_vectors
 from embedder.vectors.vectors import Vectors
 from tests.commands import error_line
@@ -46,35 +45,6 @@ def rows_of(run: str, keys: list[str], table: str = "input") -> np.ndarray:
 def given(keys: list[str]) -> np.ndarray:
     vectors = read_vectors("given.npz")
     return np.stack([vectors[key] for key in keys])
-
-
-MODES = {
-    "rows": ["--backend", "xla"],
-    "dense": ["--backend", "xla", "--update", "dense", "--architecture", "cbow"],
-    "threads": ["--backend", "numba", "--threads", "3"],
-    "adagrad": ["--backend", "numba", "--optimizer", "adagrad"],
-    "replicas": ["--backend", "numba", "--replicas", "2"],
-}
-
-
-@pytest.mark.spread(1)
-@pytest.mark.parametrize("options", MODES.values(), ids=MODES)
-def test_known_rows_are_frozen_to_the_last_bit_and_new_ones_learn(options):
-    assert train("--init-from", "given.npz", "--epochs", "0", run="start") == 0
-    assert train("--init-from", "given.npz", "--freeze", "known", *options) == 0
-    if "--replicas" in options:
-        found = read_ensemble("run")
-        tokens, tables = found.tokens, found.vectors
-    else:
-        tokens, tables = model().tokens, [model().input]
-        assert (model().output != model("start").output).any(axis=1).mean() > 0.9
-    ids = [tokens.index(key) for key in KNOWN]
-    new = [token for token in tokens if token not in KNOWN]
-    assert len(new) > 10
-    for table in tables:
-        assert table[ids].tobytes() == given(KNOWN).tobytes()
-        learned = table[[tokens.index(key) for key in new]]
-        assert (learned != rows_of("start", new)).any(axis=1).mean() > 0.9
 
 
 def test_rows_start_from_a_file_and_others_as_they_would(caplog):
