@@ -18,6 +18,7 @@ import pytest
 from rich.console import Console
 
 from embedder.base.stages import showing_stages
+from embedder.cli.main import main
 from embedder.engine.epochs import Status
 from embedder.run import progress
 
@@ -52,6 +53,14 @@ def flip(path: Path, at: int | None = None) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2 if at is None else at] ^= 2
     path.write_bytes(data)
+
+
+def train_runs(folder: Path, **commands: str) -> None:
+    """Trains runs in a folder: the data in it and the flags of each, by their names."""
+    for name, command in commands.items():
+        data, *flags = command.split()
+        workdir = ["--workdir", str(folder / name)]
+        assert main(["train", str(folder / data), *workdir, *flags]) == 0
 
 
 def status(progress: float = 0.0, **fields: Any) -> Status:

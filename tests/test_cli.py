@@ -20,7 +20,7 @@ from embedder.cli.arguments import VERBS
 from embedder.cli.main import main
 from embedder.data import plain_text
 from embedder.vectors.export import read_vectors
-from tests.commands import SECONDS, error_line, json_lines, read_until
+from tests.commands import SECONDS, error_line, json_lines, read_until, train_runs
 
 ROOT = Path(__file__).parents[1]
 KINDS = [value for value in vars(errors).values() if isinstance(value, type)]
@@ -39,9 +39,8 @@ def run(tmp_path_factory) -> Path:
     """A finished run, which tests only read."""
     folder = tmp_path_factory.mktemp("finished")
     (folder / "text.txt").write_text(TEXT)
-    path = folder / "run"
-    assert main(["train", str(folder / "text.txt"), "--workdir", str(path), *FAST]) == 0
-    return path
+    train_runs(folder, run=f"text.txt {' '.join(FAST)}")
+    return folder / "run"
 
 
 def train(*arguments: str) -> int:

@@ -13,7 +13,7 @@ from embedder.cli.arguments import Export
 from embedder.cli.main import main, parse
 from embedder.cli.parsing import settings
 from embedder.vectors.export import format_names, read_vectors
-from tests.commands import json_lines
+from tests.commands import json_lines, train_runs
 
 FAST = ["--loader", "memory", "--min-count", "1", "--vector-size", "12"]
 FAST += ["--backend", "numba"]
@@ -24,20 +24,17 @@ TEXT = "the quick brown fox jumps over the lazy dog and runs\n" * 60
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("exports")
     (folder / "secret-place").mkdir()
-    text = folder / "secret-place" / "te`xt.txt"
-    text.write_text(TEXT)
+    (folder / "secret-place" / "te`xt.txt").write_text(TEXT)
     x = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
     np.savez(folder / "points.npz", X=x, y=np.arange(30) % 3)
     (folder / "n.csv").write_text("key,name\nthe,Article\n")
-    encoder = ["--model", "encoder", "--loader", "memory", "--epochs", "1"]
-    scored = ["--holdout", "0.2", "--window", "3", "--epochs", "2"]
-    for name, data, options in (
-        ("tokens", text, [*FAST, *scored]),
-        ("several", text, [*FAST, "--replicas", "2", "--epochs", "0"]),
-        ("encoder", folder / "points.npz", encoder),
-    ):
-        run = ["--workdir", str(folder / name), *options]
-        assert main(["train", str(data), *run]) == 0
+    tokens = f"secret-place/te`xt.txt {' '.join(FAST)}"
+    train_runs(
+        folder,
+        tokens=f"{tokens} --holdout 0.2 --window 3 --epochs 2",
+        several=f"{tokens} --replicas 2 --epochs 0",
+        encoder="points.npz --model encoder --loader memory --epochs 1",
+    )
     return folder
 
 

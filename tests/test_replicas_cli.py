@@ -12,6 +12,7 @@ from embedder import read_ensemble, read_vectors
 from embedder.cli.main import main
 from embedder.vectors.ensemble import Ensemble
 from embedder.vectors.ensemble_files import write_ensemble
+from tests.commands import train_runs
 
 FAST = ["--loader", "memory", "--vector-size", "8", "--min-count", "1"]
 TEXT = "the quick brown fox jumps over the lazy dog\n" * 40
@@ -28,10 +29,8 @@ def run(tmp_path_factory) -> Path:
     """A finished run of three replicas, which tests only read."""
     folder = tmp_path_factory.mktemp("replicas")
     (folder / "text.txt").write_text(TEXT)
-    path = folder / "run"
-    arguments = [str(folder / "text.txt"), "--workdir", str(path), *FAST]
-    assert main(["train", *arguments, "--replicas", "3", "--seed", "5"]) == 0
-    return path
+    train_runs(folder, run=f"text.txt {' '.join(FAST)} --replicas 3 --seed 5")
+    return folder / "run"
 
 
 def printed(capsys, *arguments: str) -> tuple[list[str], list[tuple]]:

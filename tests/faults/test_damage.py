@@ -12,14 +12,13 @@ import pytest
 from embedder import Vectors, read_ensemble, read_vectors, write_vectors
 from embedder.cli.main import main
 from embedder.errors import InputError
-from tests.commands import error_line, flip
+from tests.commands import error_line, flip, train_runs
 from tests.encoders.image_cases import write_pngs
 
 TABLES = "--loader memory --vector-size 4 --min-count 1 --epochs 2 --save-every 1epoch"
 TABLES += " --next-items"
 ENCODER = "--model encoder --loader memory --save-every 1epoch --batch-size 4 "
 ENCODER += "--epochs 2"
-SEVERAL = "--replicas 3 --no-report"
 
 
 def train(folder: Path, data: str, run: Path, options: str) -> int:
@@ -34,9 +33,9 @@ def made(tmp_path_factory) -> Path:
     rng = np.random.default_rng(0)
     for name in ("dark", "bright"):
         write_pngs(folder / "images" / name, rng.integers(256, size=(4, 5, 4, 3)))
-    assert train(folder, "text.txt", folder / "tables", TABLES) == 0
-    assert train(folder, "images", folder / "encoder", ENCODER) == 0
-    assert train(folder, "text.txt", folder / "replicas", f"{TABLES} {SEVERAL}") == 0
+    tables = f"text.txt {TABLES}"
+    train_runs(folder, tables=tables, encoder=f"images {ENCODER}")
+    train_runs(folder, replicas=f"{tables} --replicas 3 --no-report")
     return folder
 
 

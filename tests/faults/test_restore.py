@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from embedder.cli.main import main
-from tests.commands import error_line, flip
+from tests.commands import error_line, flip, train_runs
 
 OPTIONS = ["--loader", "memory", "--vector-size", "4", "--min-count", "1"]
 OPTIONS += ["--epochs", "3", "--sample", "0", "--save-every", "8"]
@@ -41,8 +41,7 @@ def expected(tmp_path_factory) -> bytes:
     """What a run makes that was never stopped."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "text.txt").write_text(TEXT)
-    command = ["train", str(folder / "text.txt"), "--workdir", str(folder / "run")]
-    assert main([*command, *OPTIONS]) == 0
+    train_runs(folder, run=f"text.txt {' '.join(OPTIONS)}")
     return results(folder / "run")
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embedder.cli.main import main
+from tests.commands import train_runs
 from tests.encoders.image_cases import write_pngs
 
 FAST = "--loader memory --vector-size 8 --min-count 1 --sample 0 --epochs 2".split()
@@ -21,19 +21,15 @@ ENCODER = "--model encoder --loader memory --network mlp --epochs 2 --batch-size
 def runs(tmp_path_factory) -> Path:
     """Of tokens, also others, of replicas, of labelled images, and their data."""
     folder, rng = tmp_path_factory.mktemp("runs"), np.random.default_rng(0)
-    text = folder / "text.txt"
-    text.write_text("\n".join(" ".join(rng.permutation(WORDS)) for _ in range(60)))
+    text = "\n".join(" ".join(rng.permutation(WORDS)) for _ in range(60))
+    (folder / "text.txt").write_text(text)
     for name, least in (("dark", 0), ("<b>\tbright", 156)):
         pixels = least + rng.integers(100, size=(30, 4, 3, 3))
         write_pngs(folder / "photos" / name, pixels)
-    encoder = [*ENCODER.split(), "--validation-fraction", "0.5"]
-    for name, command in {
-        "tokens": [str(text), *FAST],
-        "other": [str(text), *FAST, "--window", "2", "--epochs", "1"],
-        "replicas": [str(text), *FAST, "--replicas", "3"],
-        "images": [str(folder / "photos"), *encoder],
-    }.items():
-        assert main(["train", *command, "--workdir", str(folder / name)]) == 0
+    tokens = f"text.txt {' '.join(FAST)}"
+    train_runs(folder, tokens=tokens, other=f"{tokens} --window 2 --epochs 1")
+    images = f"photos {ENCODER} --validation-fraction 0.5"
+    train_runs(folder, replicas=f"{tokens} --replicas 3", images=images)
     return folder
 
 

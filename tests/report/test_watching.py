@@ -26,7 +26,7 @@ from embedder.disk.workdir import Workdir
 from embedder.engine.checkpoints import Checkpoints
 from embedder.report.chart import text_chart
 from embedder.report.watch import probes as watch_probes
-from tests.commands import SECONDS, flip, read_until, run_python
+from tests.commands import SECONDS, flip, read_until, run_python, train_runs
 
 FAST = "--loader memory --vector-size 8 --min-count 1 --sample 0 --block 32 "
 FAST += "--blocks-per-update 2"
@@ -45,17 +45,14 @@ def runs(tmp_path_factory) -> Path:
     hostile = [" ".join(rng.permutation(HOSTILE)) for _ in range(40)]
     (folder / "hostile.txt").write_text("\n".join(hostile))
     np.savez(folder / "x.npz", x=rng.normal(size=(60, 4)), y=np.arange(60) % 2)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        for name, command in {
-            "tokens": f"text.txt {FAST} --save-every 8 --epochs 3",
-            "replicas": f"text.txt {FAST} --replicas 2 --save-every 40",
-            "hostile": f"hostile.txt {FAST} --save-every 4 --holdout 0.1",
-            "features": "x.npz --model encoder --loader memory --epochs 2 "
-            "--validation-fraction 0.5",
-        }.items():
-            command += f" --no-report --workdir {name}"
-            assert main(["train", *command.split()]) == 0
+    features = "x.npz --model encoder --loader memory --epochs 2"
+    train_runs(
+        folder,
+        tokens=f"text.txt {FAST} --no-report --save-every 8 --epochs 3",
+        replicas=f"text.txt {FAST} --no-report --replicas 2 --save-every 40",
+        hostile=f"hostile.txt {FAST} --no-report --save-every 4 --holdout 0.1",
+        features=f"{features} --no-report --validation-fraction 0.5",
+    )
     return folder
 
 

@@ -19,7 +19,7 @@ from embedder.disk.arrays import unpack_strings
 from embedder.encoders.predictor import rotated_mean, rotations_to_first
 from embedder.errors import InputError
 from embedder.metrics.retrieval import choose_queries, retrieval_scores
-from tests.commands import error_line, json_lines
+from tests.commands import error_line, json_lines, train_runs
 from tests.encoders.image_cases import write_pngs
 from tests.report import parsed
 
@@ -53,14 +53,14 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("encoders")
     np.savez(folder / "points.npz", X=X, y=Y)
     write_images(folder / "images")
-    for name, data, options in (
-        ("several", "points.npz", [*FAST, *SPLIT, "--replicas", str(K)]),
-        ("one", "points.npz", [*FAST, *SPLIT]),
-        ("two", "points.npz", [*FAST, *SPLIT, "--no-report"]),
-        ("pictures", "images", PICTURES),
-    ):
-        run = ["--workdir", str(folder / name), "--seed", str(SEED + (name == "two"))]
-        assert main(["train", str(folder / data), *run, *options]) == 0
+    flags = " ".join([*FAST, *SPLIT])
+    train_runs(
+        folder,
+        several=f"points.npz --seed {SEED} {flags} --replicas {K}",
+        one=f"points.npz --seed {SEED} {flags}",
+        two=f"points.npz --seed {SEED + 1} {flags} --no-report",
+        pictures=f"images --seed {SEED} {' '.join(PICTURES)}",
+    )
     return folder
 
 

@@ -14,7 +14,7 @@ from safetensors import safe_open
 from embedder import FeatureEncoder, read_vectors
 from embedder.cli.main import main
 from embedder.encoders import weights
-from tests.commands import error_line
+from tests.commands import error_line, train_runs
 from tests.encoders.image_cases import NETWORKS
 
 K = 3
@@ -23,12 +23,12 @@ LABELS = np.arange(60) % 3
 Y = np.array(["blue", "green", "red"])[LABELS]
 X = (RNG.normal(size=(60, 4)) + 1.5 * np.eye(4)[LABELS]).astype(np.float32)
 PIXELS = RNG.integers(256, size=(60, 3, 2)).astype(np.uint8)
-FAST = "--model encoder --loader memory --epochs 2 --batch-size 8 --no-report".split()
+FAST = "--model encoder --loader memory --epochs 2 --batch-size 8 --no-report"
 RUNS = {
-    "one": ("points.npz", ["--layers", "4", "6", "5", "3"]),
-    "several": ("points.npz", ["--layers", "4", "6", "5", "3", "--replicas", str(K)]),
-    "pixels": ("pixels.npz", []),
-    "wide": ("points.npz", ["--layers", "4", "6", "5", "3", "--dtype", "float64"]),
+    "one": "points.npz --layers 4 6 5 3",
+    "several": f"points.npz --layers 4 6 5 3 --replicas {K}",
+    "pixels": "pixels.npz",
+    "wide": "points.npz --layers 4 6 5 3 --dtype float64",
 }
 
 
@@ -38,9 +38,7 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("weights")
     np.savez(folder / "points.npz", X=X, y=Y)
     np.savez(folder / "pixels.npz", X=PIXELS, y=Y)
-    for name, (data, options) in RUNS.items():
-        command = ["train", str(folder / data), "--workdir", str(folder / name)]
-        assert main([*command, *FAST, *options]) == 0
+    train_runs(folder, **{name: f"{x} {FAST}" for name, x in RUNS.items()})
     return folder
 
 

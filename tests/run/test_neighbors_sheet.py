@@ -13,7 +13,7 @@ from embedder.cli.main import main
 from embedder.encoders import sheet
 from embedder.encoders.sheet import Cell, write_sheet
 from embedder.errors import InputError
-from tests.commands import error_line, record_stages
+from tests.commands import error_line, record_stages, train_runs
 
 RNG = np.random.default_rng(0)
 LABELS = np.arange(40) % 2
@@ -37,13 +37,9 @@ def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("sheets")
     np.savez(folder / "images.npz", X=PIXELS, y=LABELS)
     np.savez(folder / "scaled.npz", X=PIXELS[..., 0] / 255 - 0.5, y=LABELS)
-    for run, data, options in (
-        ("images", "images.npz", FAST),
-        ("several", "images.npz", [*FAST, "--replicas", "2"]),
-        ("scaled", "scaled.npz", FAST),
-    ):
-        command = ["train", str(folder / data), "--workdir", str(folder / run)]
-        assert main([*command, *options]) == 0
+    images, scaled = (f"{name}.npz {' '.join(FAST)}" for name in ("images", "scaled"))
+    several = f"{images} --replicas 2"
+    train_runs(folder, images=images, several=several, scaled=scaled)
     return folder
 
 

@@ -13,7 +13,7 @@ from embedder.config import read_toml
 from embedder.config.token_objectives import ADAGRAD_ALPHA
 from embedder.config.token_options import default_max_pairs_per_row
 from embedder.tokens.artefact import ModelFile, read_model
-from tests.commands import error_line, json_lines
+from tests.commands import error_line, json_lines, train_runs
 
 OLD = "a b c d a c a b\n" * 30
 NEW = "e a f b e a z c\n" * 30 + "q\n"
@@ -32,8 +32,7 @@ def own_folder(own_folder, made):
 def made(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     (folder / "old.txt").write_text(OLD)
-    command = ["train", str(folder / "old.txt"), "--workdir", str(folder / "old")]
-    assert main([*command, *OPTIONS]) == 0
+    train_runs(folder, old=f"old.txt {' '.join(OPTIONS)}")
     return folder
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from embedder.cli.main import main
 from embedder.disk.workdir import Workdir
 from embedder.vectors.export import read_vectors
+from tests.commands import train_runs
 from tests.encoders.image_cases import write_pngs
 
-FAST = ["--loader", "memory", "--vector-size", "6", "--min-count", "1", "--sample", "0"]
+FAST = "--loader memory --vector-size 6 --min-count 1 --sample 0"
 pytestmark = pytest.mark.slow
 
 
@@ -25,14 +25,9 @@ def runs(tmp_path_factory) -> Path:
     (folder / "text.txt").write_text("\n".join(text) + "\n")
     for name in ("dark", "bright"):
         write_pngs(folder / "photos" / name, rng.integers(256, size=(30, 4, 3, 3)))
-    encoder = ["--model", "encoder", "--loader", "memory", "--network", "mlp"]
-    for name, command in {
-        "tokens": [str(folder / "text.txt"), *FAST, "--epochs", "2"],
-        "images": [str(folder / "photos"), *encoder, "--epochs", "1"],
-    }.items():
-        run = folder / "all" / name
-        assert main(["train", *command, "--workdir", str(run)]) == 0
-    return folder / "all"
+    images = "photos --model encoder --loader memory --network mlp --epochs 1"
+    train_runs(folder, tokens=f"text.txt {FAST} --epochs 2", images=images)
+    return folder
 
 
 def test_histograms_of_a_run(runs):
