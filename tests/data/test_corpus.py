@@ -16,6 +16,7 @@ from embedder.data.corpus import Corpus, demo_sequences, sequences_corpus, text_
 from embedder.data.not_text import check_text
 from embedder.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 RNG = random.Random(0)
 WORDS = [f"w{i}" for i in range(50)]
 FRAME = pl.DataFrame({"id": range(40), "name": [f"no {i}" for i in range(40)]})
@@ -92,11 +93,6 @@ PROSE = {
 }
 
 
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def read(source: Corpus) -> list[list[str]]:
     """All sequences but empty ones; those that go on in the next chunk are joined."""
     sequences, is_open = [], False
@@ -133,7 +129,8 @@ def write(name: str, data: bytes) -> None:
 )
 def test_text_is_cut_at_ascii_white_space(data, expected):
     write("text.txt", data)
-    assert read(text_corpus("text.txt")) == expected
+    for errors in ("strict", "replace"):
+        assert read(text_corpus("text.txt", errors)) == expected
 
 
 @pytest.mark.parametrize("chunk_bytes", range(3, 12))

@@ -51,9 +51,8 @@ def test_memory_does_not_grow_with_a_table_of_unsorted_rows(tmp_path):
 
 
 @pytest.mark.row("B41")
-def test_a_table_that_cannot_be_sorted_is_refused(tmp_path, monkeypatch, capsys):
+def test_a_table_that_cannot_be_sorted_is_refused(own_folder, monkeypatch, capsys):
     """Before polars is out of memory: it would end the process."""
-    monkeypatch.chdir(tmp_path)
     rows = {"session": np.arange(1200) % 300, "item": np.arange(1200) % 7}
     pl.DataFrame(rows).write_parquet("t.parquet")
     monkeypatch.setattr(row_sort, "RUN_ROWS", 500)

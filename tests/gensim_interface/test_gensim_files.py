@@ -334,8 +334,7 @@ class Boom:
 
 @pytest.mark.row("B75")
 @pytest.mark.parametrize("real", [0], indirect=True)
-def test_pickles_are_read_with_trust_alone(real, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_pickles_are_read_with_trust_alone(real, own_folder, monkeypatch):
     Path("hostile").write_bytes(pickle.dumps(Boom()))
     for kind in (Word2Vec, KeyedVectors):
         for path in ("model", "vectors", "hostile"):

@@ -32,9 +32,8 @@ NAMED = [part for name, column in COLUMNS.items() for part in (f"--{name}", colu
 
 
 @pytest.fixture(autouse=True)
-def in_folder(tmp_path, monkeypatch):
+def graphs(own_folder):
     """With a graph without a header, and one with columns."""
-    monkeypatch.chdir(tmp_path)
     ends = "".join(f"{a}\t{b}\n" for a, b in KARATE.edges())
     Path("karate.tsv").write_text(ends)
     friends().write_csv("friends.tsv", separator="\t")

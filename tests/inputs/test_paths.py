@@ -19,8 +19,7 @@ NOT_UTF8 = os.fsdecode(b"caf\xe9")
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def text(own_folder):
     Path("text.txt").write_text(TEXT)
 
 

@@ -39,6 +39,7 @@ from embedder.metrics.ranking import last_items, target_ranks
 from embedder.tokens import eval_sets
 from embedder.tokens.artefact import read_model
 from embedder.vectors import search
+from tests.metrics.test_next_item_baselines import flat
 
 NUM, SIZE = 15, 4
 RNG = np.random.default_rng(0)
@@ -46,10 +47,6 @@ LISTS = [RNG.integers(NUM - 1, size=n).tolist() for n in RNG.integers(1, 9, 150)
 QUERIES = [[3], [1, 2, 1], [14], [5, 14, 0]]
 """No training session has item 14."""
 TABLES = RNG.normal(size=(2, NUM, SIZE)).astype(np.float32)
-
-
-def flat(lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    return np.concatenate(lists).astype(np.int32), np.array([len(x) for x in lists])
 
 
 COUNTS = SessionCounts.fit([flat(LISTS)], NUM)
@@ -219,9 +216,8 @@ def shop(tmp_path_factory) -> Path:
 
 
 def test_the_preset_holds_sessions_out_and_tells_what_the_mixture_is_worth(
-    shop, tmp_path, monkeypatch, capsys
+    shop, own_folder, capsys
 ):
-    monkeypatch.chdir(tmp_path)
     command = TRAIN.replace("shop.txt", str(shop / "shop.txt")).split()
     assert main([*command, "--workdir", "run"]) == 0
     said = capsys.readouterr().err
@@ -237,11 +233,8 @@ def test_the_preset_holds_sessions_out_and_tells_what_the_mixture_is_worth(
     assert len(counted) == len(SHOP)
 
 
-def test_held_out_sessions_are_counted_when_the_weights_are_chosen(
-    tmp_path, monkeypatch
-):
+def test_held_out_sessions_are_counted_when_the_weights_are_chosen(own_folder):
     """No item follows from others here: who counts a session has its target first."""
-    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     sessions = [" ".join(map(str, rng.choice(400, 4, False))) for _ in range(900)]
     Path("shop.txt").write_text("\n".join(sessions))
@@ -272,8 +265,7 @@ def test_counts_can_do_without_some_of_the_last_sessions():
         np.testing.assert_array_equal(mine, others)
 
 
-def test_few_sessions_are_all_trained(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_few_sessions_are_all_trained(own_folder, capsys):
     Path("shop.txt").write_text("a b c\nb c d\n" * 20)
     assert main([*TRAIN.split(), "--workdir", "run"]) == 0
     settings = Path("run/config.toml").read_text()

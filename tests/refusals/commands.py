@@ -251,9 +251,6 @@ next shop W1
 next graph 1
     RUN graph has no counts of sessions: train it with --next-items, or with --preset
     items.
-next start.txt w1
-    RUN start.txt has no counts of sessions: train it with --next-items, or with
-    --preset items.
 next missing w1
     RUN missing does not exist.
 next shop w1 --new-items 0

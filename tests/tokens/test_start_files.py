@@ -40,9 +40,8 @@ def test_every_format_is_read(tmp_path, caplog, name):
     assert [x for x in caplog.messages if x.startswith(("start:", "frozen:"))] == lines
 
 
-def test_rows_of_files_without_a_key_are_skipped(tmp_path, capsys, monkeypatch):
+def test_rows_of_files_without_a_key_are_skipped(own_folder, capsys):
     """A byte order mark is no part of the most frequent key."""
-    monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("a b c a d\n" * 30)
     Path("glove.txt").write_bytes(b"\xef\xbb\xbfa 0 1\nb 2 3\na 4 5\n\xe7 6 7\n")
     flags = "--vector-size 2 --min-count 1 --epochs 1 --no-report --loader memory"

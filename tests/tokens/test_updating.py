@@ -131,9 +131,8 @@ def test_sequences_with_new_tokens_are_replayed_in_every_epoch():
 
 
 @pytest.fixture
-def base(tmp_path, monkeypatch) -> list[str]:
+def base(own_folder) -> list[str]:
     """The options of an update of the run `old`, in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
     for name, sequences in (("old", OLD), ("new", NEW)):
         lines = [" ".join(sequence) for sequence in sequences]
         Path(f"{name}.txt").write_text("\n".join(lines))
