@@ -307,8 +307,6 @@ def test_a_run_writes_its_scores(own_folder, capsys):
         assert [*line][:5] == names
         assert f"held_out {line['held_out']:.4f}" in shown
     assert "holdout = 0.1" in Path("run/config.toml").read_text()
-    assert main([*arguments[:-6], "--holdout", "0.2"]) == 2
-    assert "`holdout` 0.1 there, 0.2 now" in capsys.readouterr().err
 
 
 TRAINED = ["b c"] + ["b d"] * 2 + ["c b"] * 6 + ["c a e"] * 8 + ["e d"] * 17

@@ -34,15 +34,12 @@ def trained() -> EmbeddingTrainer:
     return EmbeddingTrainer(**SMALL).fit(OLD)
 
 
-def grown(trainer: EmbeddingTrainer) -> Encoded:
-    known = Vocabulary(trainer.index_to_key, trainer._model().counts)
-    return encode(sequences_corpus(NEW), 1, BaseVocabulary(known, grows=True))
-
-
 def test_the_plan_of_an_update(trained):
     """(69) and (70): factors and draws by the new text; counts of both texts."""
     base = trained._model()
-    update = plan_update(base, grown(trained), [], TokensOptions())
+    known = BaseVocabulary(Vocabulary(base.tokens, base.counts), grows=True)
+    new = encode(sequences_corpus(NEW), 1, known)
+    update = plan_update(base, new, [], TokensOptions())
     vocabulary = update.encoded.vocabulary
     assert vocabulary.tokens == ["a", "b", "c", "n"]
     assert vocabulary.counts.tolist() == [45, 40, 25, 15]
