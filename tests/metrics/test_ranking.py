@@ -18,6 +18,7 @@ from embedder.metrics.ranking import (
     target_ranks,
 )
 
+BY = "cosine", "prediction"
 COUNTS = np.array([40, 20, 20, 5, 1])
 
 
@@ -36,9 +37,12 @@ VECTORS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
 
 
 @pytest.mark.parametrize("targets", ["last", "several"])
-@pytest.mark.parametrize("by", ["cosine", "prediction"])
 @pytest.mark.parametrize("seen", ["excluded", "included"])
-@pytest.mark.parametrize(("topn", "decay"), [(1, 0.9), (10, 0.9), (10, 0.3), (4, 1)])
+@pytest.mark.parametrize(
+    ("by", "topn", "decay"),
+    [(x, *y) for x in BY for y in [(1, 0.9), (10, 0.9), (10, 0.3)]]
+    + [("prediction", 4, 1)],
+)
 def test_items_are_ranked_as_by_scikit_learn(
     monkeypatch, targets, by, seen, topn, decay
 ):
