@@ -32,8 +32,6 @@ def split(given) -> list[list[int]]:
 
 SESSIONS = sequences([0, 1, 2, 3, 0, 2, 1, 0, 1], [3, 1, 2, 3])
 """Items before the last, and the last: 0 1 -> 2; 0 -> 2; 1 0 -> 1, seen before."""
-ANGLES = np.radians([0, 30, 50, 300, 180])
-VECTORS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
 
 
 @pytest.mark.parametrize("targets", ["last", "several"])
@@ -98,7 +96,7 @@ def test_a_model_of_equal_scores_finds_nothing(value):
 
 def test_sessions_of_one_item_are_no_cases():
     alone = sequences(np.array([1, 2]), np.array([1, 1]))
-    found = next_item(VECTORS, COUNTS, alone)
+    found = next_item(np.eye(5), COUNTS, alone)
     assert found.num_cases == 0 and np.isnan([*found[:3], *found.baseline]).all()
 
 

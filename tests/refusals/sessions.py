@@ -3,7 +3,6 @@
 import functools
 import gzip
 import io
-import zipfile
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -23,13 +22,6 @@ TEXT_FILE = b"a b c d\n" * 40
 EDGES = "".join(f"{i}\t{i + 1}\n" for i in range(30))
 CSV = b"id,name\n" + b"".join(b"%d,no %d\n" % (i, i) for i in range(40))
 NAMES = 'id,title,category,price\na,"Mug, Red",Kitchen,2.5\nb,Spade,Garden,3\n'
-
-
-def zipped() -> bytes:
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w") as archive:
-        archive.writestr("a.txt", "a b c\n")
-    return made.getvalue()
 
 
 def packed(data: bytes) -> bytes:
@@ -144,7 +136,7 @@ FILES: dict[str, Content] = {
     "prose.feather": TEXT_FILE,
     "prose.edges": TEXT_FILE,
     "texts/a.txt": TEXT_FILE,
-    "texts/b.txt": zipped(),
+    "texts/b.txt": array_file(np.savez, a=ONES),
     "glob/a.txt": TEXT_FILE,
     "glob/b.zip": TEXT_FILE,
     "image.JPG": b"",

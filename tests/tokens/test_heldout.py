@@ -310,23 +310,16 @@ def test_a_run_writes_its_scores(own_folder, capsys):
 
 
 TRAINED = ["b c"] + ["b d"] * 2 + ["c b"] * 6 + ["c a e"] * 8 + ["e d"] * 17
-HELD_OUT = "a b c"  # three times
-
-
-def query_corpus() -> tuple[Encoded, float]:
-    """The sessions with those to hold out where the hash wants them, and the share."""
-    hashes = sequence_hashes(0, len(TRAINED) + 3)
-    order = np.argsort(hashes)
-    sessions = [""] * len(hashes)
-    for position, session in zip(order, [HELD_OUT] * 3 + TRAINED, strict=True):
-        sessions[position] = session
-    share = (int(hashes[order[2]]) + 1) / 2**32
-    return encode(sequences_corpus([x.split() for x in sessions]), 1), share
 
 
 def query_score(*, of_c: float) -> tuple[dict[str, float | None], TrainingScores]:
     """The scores of a model for which d is 1, e 0, c `of_c`, whatever the query is."""
-    encoded, share = query_corpus()
+    hashes = sequence_hashes(0, len(TRAINED) + 3)
+    order, sessions = np.argsort(hashes), [""] * len(hashes)
+    for position, session in zip(order, ["a b c"] * 3 + TRAINED, strict=True):
+        sessions[position] = session  # those to hold out where the hash wants them
+    share = (int(hashes[order[2]]) + 1) / 2**32
+    encoded = encode(sequences_corpus([x.split() for x in sessions]), 1)
     options = with_options(Config(), holdout=share, best_by="next-item").tables
     found = training_scores(options, encoded)
     values = {"a": 5.0, "b": 5.0, "c": of_c, "d": 1.0, "e": 0.0}

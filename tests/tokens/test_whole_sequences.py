@@ -77,12 +77,6 @@ def multiplicities(sizes: list[int], seed: int) -> list[np.ndarray]:
     return found
 
 
-def held_out(shard: int, size: int) -> np.ndarray:
-    """(57)."""
-    rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(3, shard)))
-    return rng.integers(2**32, size=size) < round(2**32 * HOLDOUT)
-
-
 def loops(
     planned: TokensTrainer, number: int, architecture: str, optimizer: str
 ) -> Loops:
@@ -101,7 +95,9 @@ def loops(
         model.loss = model.terms = 0.0
         for index, shard in enumerate(source.shard_order(epoch)):
             found = source.updates(epoch, index)
-            out = held_out(shard, sizes[shard])
+            of_shard = np.random.SeedSequence(0, spawn_key=(3, shard))  # (57)
+            hashes = np.random.default_rng(of_shard).integers(2**32, size=sizes[shard])
+            out = hashes < round(2**32 * HOLDOUT)
             seen = {}
             for s, progress in enumerate(found.progress):
                 tokens = []
