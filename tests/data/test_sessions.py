@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from embedder import EmbeddingTrainer, read_vectors
+from embedder import read_vectors
 from embedder.cli.main import main
 from embedder.data import row_sort
 from embedder.data.columns import Columns
@@ -340,20 +340,6 @@ def test_a_cache_with_wrong_weights_is_damaged(wrong):
     encoded = encode_cached(corpus, 1, Path("cache"))
     with pytest.raises(InputError, match="Cache file .*shard-00000.npz is damaged"):
         encoded.weights(0)
-
-
-@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
-def test_weights_of_one_are_no_weights(architecture):
-    def trained(frame: pl.DataFrame, **columns) -> np.ndarray:
-        options = {"vector_size": 4, "min_count": 1, "epochs": 1, "sample": 0}
-        trainer = EmbeddingTrainer(**options, architecture=architecture)
-        return trainer.fit(frame.sort("session", "time"), **columns).vectors
-
-    some = table().drop_nulls().filter(pl.col("w") > 0)
-    plain = trained(some)
-    ones = trained(some.with_columns(w=1), weights="w")
-    np.testing.assert_allclose(ones, plain, rtol=1e-6, atol=1e-7)
-    assert not np.allclose(trained(some, weights="w"), plain, rtol=1e-3)
 
 
 def test_a_run_of_sessions(capsys):

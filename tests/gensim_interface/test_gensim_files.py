@@ -233,13 +233,9 @@ def test_attributes_of_programs_are_saved_and_others_named(tmp_path, caplog):
 
 
 ODD = {"batch_words": 1e4, "cbow_mean": True, "max_final_vocab": 3.0, "sample": 5}
-ODD |= {
-    "max_vocab_size": 1e6,
-    "min_count": np.float32(2),
-    "negative": 2.0,
-    "seed": None,
-}
-ODD |= {"sorted_vocab": True, "vector_size": np.int32(4), "workers": -1, "null_word": 1}
+ODD |= {"max_vocab_size": 1e6, "min_count": np.float32(2), "negative": 2.0}
+ODD |= {"seed": None, "sorted_vocab": True, "vector_size": np.int32(4), "workers": -1}
+ODD |= {"null_word": 1}
 
 
 @pytest.mark.parametrize("kind", [Word2Vec, FastText])

@@ -253,6 +253,8 @@ write_vectors(TWO, "x.parquet", columns=NAMES[:1])
 write_vectors(TWO, "x.parquet", columns=NAMES.rename({"name": "count"}))
     Columns of names must have other names than key, count, vector, got 'count': rename
     it.
+write_vectors(TWO, "x.sql", columns=NAMES.rename({"name": "vector"}))
+    Columns of names must have other names than vector: rename it.
 [B54]
 write_vectors(LARGE, "x.npz", dtype="float16")
     `dtype` float16 cannot hold the value 1e+60.

@@ -1,7 +1,6 @@
 """Files of vectors to start from, and of keys to freeze; and the same from Python."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,23 +30,6 @@ def test_what_starts_from_a_file_and_what_is_frozen_is_logged(tmp_path, caplog):
         "frozen: 2 of 4 rows of the input table",
     ]
     assert [x for x in caplog.messages if x.startswith(("start:", "frozen:"))] == lines
-
-
-def test_rows_of_files_without_a_key_are_skipped(own_folder, capsys):
-    """A byte order mark is no part of the most frequent key."""
-    Path("text.txt").write_text("a b c a d\n" * 30)
-    Path("glove.txt").write_bytes(b"\xef\xbb\xbfa 0 1\nb 2 3\na 4 5\n\xe7 6 7\n")
-    flags = "--vector-size 2 --min-count 1 --epochs 1 --no-report --loader memory"
-    command = ["train", "text.txt", "--init-from", "glove.txt", "--freeze", "known"]
-    assert main([*command, *flags.split(), "--workdir", "strict"]) == 2
-    assert "--key-errors skip leaves such rows out" in capsys.readouterr().err
-    command += ["--key-errors", "skip", "--workdir", "run"]
-    assert main([*command, *flags.split()]) == 0
-    done = capsys.readouterr()
-    assert "left out: 2." in done.out + done.err
-    found = read_vectors("run")
-    np.testing.assert_array_equal(found["a"], [0, 1])
-    np.testing.assert_array_equal(found["b"], [2, 3])
 
 
 def test_fit_starts_from_vectors_a_file_or_a_trainer(tmp_path):

@@ -304,14 +304,6 @@ def test_an_update_replays_a_base_with_held_out_sequences(base, capsys):
     assert main(again.split()) == 0
 
 
-def test_an_update_may_have_the_corpus_of_its_base(base):
-    longer = ["train", "--resume", "old", "--epochs", "3", "--workdir", "longer"]
-    assert main(longer) == 0
-    old, new = (read_model(Path(run, "model.npz")) for run in ("old", "longer"))
-    assert new.loss_history[:5] == old.loss_history and len(new.loss_history) == 8
-    assert new.counts.tolist() == old.counts.tolist()
-
-
 @pytest.mark.row("B37")
 def test_a_corpus_that_has_gone_or_changed_is_not_replayed(base, capsys):
     Path("old.txt").write_text("x y\n" * 9)
