@@ -315,31 +315,39 @@ def test_a_cache_without_weights_is_as_it_always_was():
     assert encoded.content == encoded.vocabulary.digest
 
 
-WRONG: dict[str, Callable[[np.ndarray], np.ndarray | None]] = {
-    "missing": lambda weights: None,
-    "long": lambda weights: np.append(weights, weights[:1]),
-    "double": lambda weights: weights.astype(np.float64),
-    "wide": lambda weights: weights[np.newaxis],
-    "negative": lambda weights: -weights,
-    "zero": lambda weights: 0 * weights,
-    "nan": lambda weights: weights * np.float32(np.nan),
-    "inf": lambda weights: weights * np.float32(np.inf),
+WRONG: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray | None], str]] = {
+    "missing": ("weights", lambda x: None, ""),
+    "long": ("weights", lambda x: np.append(x, x[:1]), ""),
+    "double": ("weights", lambda x: x.astype(np.float64), ""),
+    "wide": ("weights", lambda x: x[np.newaxis], ""),
+    "negative": ("weights", lambda x: -x, ""),
+    "zero": ("weights", lambda x: 0 * x, ""),
+    "nan": ("weights", lambda x: x * np.float32(np.nan), ""),
+    "inf": ("weights", lambda x: x * np.float32(np.inf), ""),
+    "too large": ("ids", lambda x: x + 1, "ids must be from 0 to 4"),
+    "below 0": ("ids", lambda x: x - 1, "ids must be from 0 to 4"),
+    "floats": ("ids", lambda x: x.astype(np.float32), "must hold int32"),
+    "few ids": ("ids", lambda x: x[1:], "must hold [0-9]+ tokens"),
+    "few lengths": ("lengths", lambda x: x[1:], "must hold [0-9]+ tokens"),
+    "below 1": ("lengths", lambda x: np.append(x, np.int32([1, -1])), "lengths >= 1"),
 }
 
 
-@pytest.mark.row("B32")
+@pytest.mark.row("B6", "B32")
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_cache_with_wrong_weights_is_damaged(wrong):
+def test_a_shard_that_does_not_fit_its_cache_is_damaged(wrong):
     corpus = frame_corpus(table().lazy(), WEIGHTED)
     encode_cached(corpus, 1, Path("cache"))
     (path,) = Path("cache").rglob("shard-00000.npz")
-    arrays = dict(np.load(path))
-    arrays["weights"] = WRONG[wrong](arrays["weights"])
+    arrays, (name, change, reason) = dict(np.load(path)), WRONG[wrong]
+    arrays[name] = change(arrays[name])
     np.savez(path, **{k: x for k, x in arrays.items() if x is not None})
     write_digests(path.parent, files_in(path.parent))
     encoded = encode_cached(corpus, 1, Path("cache"))
-    with pytest.raises(InputError, match="Cache file .*shard-00000.npz is damaged"):
-        encoded.weights(0)
+    read = encoded.weights if name == "weights" else encoded.read
+    message = f"Cache file .*shard-00000.npz is damaged.*{reason}"
+    with pytest.raises(InputError, match=message):
+        read(0)
 
 
 def test_a_run_of_sessions(capsys):
