@@ -343,13 +343,6 @@ def model() -> EmbeddingTrainer:
     return EmbeddingTrainer.load("run/model.npz")
 
 
-PYTHON = {
-    "EmbeddingTrainer": EmbeddingTrainer,
-    "every": every,
-    "model": model,
-    "np": np,
-}
-
 CALLS = r"""
 []
 model().most_similar("z")
@@ -394,9 +387,8 @@ every(True, print)
 
 
 LONG = "long " * 100
-ROWS = rows_of(TEXT, WORDS, FILES) + calls_of(
-    CALLS, globals() | {"every": every}, FILES
-)
+NAMES = {"EmbeddingTrainer": EmbeddingTrainer, "every": every, "model": model, "np": np}
+ROWS = rows_of(TEXT, WORDS, FILES) + calls_of(CALLS, NAMES, FILES)
 ROWS += [
     Refusal(
         f"train --window '{LONG}'",
