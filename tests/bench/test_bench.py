@@ -160,10 +160,7 @@ def test_a_save_costs_the_extra_time_of_its_interval():
         marks.append(Mark(updates, float(second)))
         updates += 50 if 20 <= second < 30 else 100
     assert checkpoints.lost(marks, [0, 20, 40], 10) == pytest.approx([5, 0])
-
-
-def test_an_interval_reaches_the_next_mark():
-    """No update ends within an interval: the next mark ends it."""
+    # No update ends within an interval: the next mark ends it.
     marks = [Mark(second // 10, float(second)) for second in range(0, 71, 10)]
     assert checkpoints.lost(marks, [0, 20, 40], 0.5) == pytest.approx([0, 0])
     assert checkpoints.lost(marks, [0, 90], 0.5) == pytest.approx([0])

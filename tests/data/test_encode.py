@@ -50,15 +50,6 @@ def test_keep_limit_by_hand():
     assert keep_limit(np.array([1, 1]), 1e-300).tolist() == [0, 0]
 
 
-def test_encode_by_hand():
-    encoded = encode(sequences_corpus(SEQUENCES), min_count=2)
-    assert encoded.vocabulary.tokens == ["b", "a", "c"]
-    assert encoded.vocabulary.counts.tolist() == [3, 2, 2]
-    assert shards(encoded) == [([0, 1, 0, 1, 2, 0, 2], [3, 4])]
-    assert (encoded.num_tokens, encoded.raw_tokens) == (7, 8)
-    assert {array.dtype for array in encoded.read(0)} == {np.dtype(np.int32)}
-
-
 def test_tokens_that_a_vocabulary_lacks_are_dropped():
     def encoded(*tokens: str) -> Encoded:
         base = BaseVocabulary(Vocabulary([*tokens], np.full(len(tokens), 9)))
