@@ -83,10 +83,5 @@ def test_each_part_has_results_with_the_kit_alone(tmp_path, data_folder):
     names = [each.name for each in session.parts(kit, to, is_tiny=True)]
     assert [x["part"] for x in found if "seconds" in x] == names
     assert {x["passed"] for x in found if "passed" in x} == {True}
-    assert {x["digest"] for x in found if "digest" in x} == {found_digest(found)}
+    assert len({x["digest"] for x in found if "digest" in x}) == 1
     assert (to / "profile.trace.json.gz").stat().st_size < 2e6
-
-
-def found_digest(found) -> str:
-    """The digest of the first run that has one."""
-    return next(x["digest"] for x in found if "digest" in x)

@@ -16,6 +16,7 @@ from embedder.data.corpus import Corpus, demo_sequences, sequences_corpus, text_
 from embedder.data.not_text import check_text
 from embedder.errors import InputError
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 RNG = random.Random(0)
 WORDS = [f"w{i}" for i in range(50)]
 FRAME = pl.DataFrame({"id": range(40), "name": [f"no {i}" for i in range(40)]})
@@ -65,6 +66,7 @@ PROSE = {
     "few lines": lines(lambda i: f"{i},{i}", 19),
     "ids": lines(lambda i: " ".join(str(RNG.randrange(99)) for _ in range(1 + i % 9))),
     "walks": lines(lambda i: " ".join(str(i * k % 41) for k in range(10))),
+    "blanks of Unicode": lines(lambda i: f"{i}\u00a0000"),
     "walks with tabs": lines(lambda i: "\t".join(str(i * k % 41) for k in range(10))),
     "tokens with tabs": lines(lambda i: "\t".join(RNG.choices(WORDS, k=10))),
     "verses": lines(lambda i: f"{i}\tIn the beginning was the word, and {i} was"),
@@ -92,11 +94,6 @@ PROSE = {
 }
 
 
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-
-
 def read(source: Corpus) -> list[list[str]]:
     """All sequences but empty ones; those that go on in the next chunk are joined."""
     sequences, is_open = [], False
@@ -111,7 +108,7 @@ def read(source: Corpus) -> list[list[str]]:
 
 
 def write(name: str, data: bytes) -> None:
-    is_packed = name.endswith(".gz")
+    is_packed = name.lower().endswith(".gz")
     Path(name).write_bytes(gzip.compress(data, mtime=0) if is_packed else data)
 
 
@@ -133,7 +130,8 @@ def write(name: str, data: bytes) -> None:
 )
 def test_text_is_cut_at_ascii_white_space(data, expected):
     write("text.txt", data)
-    assert read(text_corpus("text.txt")) == expected
+    for errors in ("strict", "replace"):
+        assert read(text_corpus("text.txt", errors)) == expected
 
 
 @pytest.mark.parametrize("chunk_bytes", range(3, 12))
@@ -164,34 +162,21 @@ def test_bad_bytes_are_named_by_their_offset(monkeypatch, data, message):
 
 
 def test_files_of_a_folder_or_a_glob_are_read_by_name():
-    """The end of a file ends a sequence; a name with brackets may be that file's."""
+    """The end of a file ends a sequence; a name with brackets may be that file's, and
+    endings are of any case."""
     Path("mit blänk", "e.txt").mkdir(parents=True)
-    texts = {"b 1.txt": "b c", "a.txt": "a", "c.md": "c", ".txt": "x", ".gz": "y"}
+    texts = {"b 1.txt": "b c", "a.Txt": "a", "c.md": "c", ".txt": "x", ".gz": "y"}
     for name, text in (texts | {"[ab].txt": "z"}).items():
         write(f"mit blänk/{name}", text.encode())
-    Path("mit blänk/d.gz").write_bytes(gzip.compress(b"d") + gzip.compress(b" e"))
+    packed = gzip.compress(b"d") + gzip.compress(b" e")
+    Path("mit blänk/D.TXT.GZ").write_bytes(packed)
     for source, expected in {
-        "mit blänk": [["z"], ["a"], ["b", "c"], ["d", "e"]],
+        "mit blänk": [["d", "e"], ["z"], ["a"], ["b", "c"]],
+        "mit blänk/D.TXT.GZ": [["d", "e"]],
         "m*/*[0-9].txt": [["b", "c"]],
         "mit blänk/[ab].txt": [["z"]],
     }.items():
         assert read(text_corpus(source)) == expected, source
-
-
-def test_endings_of_files_are_of_any_case():
-    """In a folder as by their names."""
-    Path("f").mkdir()
-    Path("f/a.Txt").write_text("a")
-    Path("f/B.TXT").write_text("b")
-    Path("f/C.TXT.GZ").write_bytes(gzip.compress(b"c"))
-    assert read(text_corpus("f")) == [["b"], ["c"], ["a"]]
-    assert read(text_corpus("f/C.TXT.GZ")) == [["c"]]
-    assert text_corpus("f/C.TXT.GZ").name == "C"
-
-
-def test_numbers_with_a_blank_that_is_no_white_space_are_no_edges():
-    write("a.txt", lines(lambda i: f"{i}\u00a0000"))
-    assert len(read(text_corpus("a.txt"))) == 40
 
 
 @pytest.mark.parametrize(
@@ -199,13 +184,13 @@ def test_numbers_with_a_blank_that_is_no_white_space_are_no_edges():
     [
         *(("text8", "text8"), ("a.txt", "a"), ("a b.txt.gz", "a b"), ("a*.txt", "a")),
         *(("x/../a.v2.txt", "a.v2"), ("a.gz.txt", "a.gz"), ("*.txt", "corpus")),
-        (".", "folder"),
+        *(("C.TXT.GZ", "C"), (".", "folder")),
     ],
 )
 def test_a_corpus_is_named_by_its_file(monkeypatch, name, expected):
     Path("folder/x").mkdir(parents=True)
     monkeypatch.chdir("folder")
-    for file in ("text8", "a.txt", "a.v2.txt", "a.gz.txt", "a b.txt.gz"):
+    for file in ("text8", "a.txt", "a.v2.txt", "a.gz.txt", "a b.txt.gz", "C.TXT.GZ"):
         write(file, b"a")
     assert text_corpus(name).name == expected
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from embedder.base.limits import Limit
-from embedder.data.corpus import demo_corpus, sequences_corpus, text_corpus
+from embedder.data.corpus import demo_corpus, sequences_corpus
 from embedder.data.encode import BaseVocabulary, encode, encode_cached
 from embedder.data.encoded import Encoded
 from embedder.data.vocabulary import (
@@ -36,11 +36,6 @@ def assert_same(found: Encoded, expected: Encoded) -> None:
     assert found.raw_tokens == expected.raw_tokens
 
 
-@pytest.fixture
-def small_shards(monkeypatch):
-    monkeypatch.setattr("embedder.data.shards.SHARD_TOKENS", 4)
-
-
 def test_keep_limit_by_hand():
     # s/f = 0.01/0.04 = 1/4: p = 1/2 + 1/4; s/f = 1: p = 1.
     found = keep_limit(np.array([4, 1, 95]), 0.01)
@@ -53,23 +48,6 @@ def test_keep_limit_by_hand():
         assert keep_limit(np.array([99, 1]), sample).tolist() == [ALL, ALL]
     # p is far below 2**-32: the limit is 0, not -1.
     assert keep_limit(np.array([1, 1]), 1e-300).tolist() == [0, 0]
-
-
-def test_encode_by_hand():
-    encoded = encode(sequences_corpus(SEQUENCES), min_count=2)
-    assert encoded.vocabulary.tokens == ["b", "a", "c"]
-    assert encoded.vocabulary.counts.tolist() == [3, 2, 2]
-    assert shards(encoded) == [([0, 1, 0, 1, 2, 0, 2], [3, 4])]
-    assert (encoded.num_tokens, encoded.raw_tokens) == (7, 8)
-    assert {array.dtype for array in encoded.read(0)} == {np.dtype(np.int32)}
-
-
-def test_equal_counts_are_in_the_order_of_the_text():
-    once, twice = ([f"{name}{7 * i % 100}" for i in range(100)] for name in "ab")
-    text = sequences_corpus(
-        [[*each, each[1]] for each in zip(once, twice, strict=True)]
-    )
-    assert encode(text, 1).vocabulary.tokens == [*twice, *once]
 
 
 def test_tokens_that_a_vocabulary_lacks_are_dropped():
@@ -93,7 +71,8 @@ def test_the_demo_is_english_and_large_enough_to_train_on():
 
 
 @pytest.mark.row("B5")
-def test_shards_are_of_whole_sequences(small_shards, caplog):
+def test_shards_are_of_whole_sequences(monkeypatch, caplog):
+    monkeypatch.setattr("embedder.data.shards.SHARD_TOKENS", 4)
     encoded = encode(sequences_corpus([["a"] * n for n in (2, 2, 1, 4, 3, 1)]), 1)
     assert [lengths for _, lengths in shards(encoded)] == [[2, 2], [1], [4], [3, 1]]
     assert encoded.shard_tokens.tolist() == [4, 1, 4, 4]
@@ -101,17 +80,6 @@ def test_shards_are_of_whole_sequences(small_shards, caplog):
     encoded = encode(sequences_corpus([["a"], ["b"] * 10, ["c"]]), 1)
     assert [lengths for _, lengths in shards(encoded)] == [[1], [4], [4], [2, 1]]
     assert "A sequence of 10 tokens is cut every 4 tokens." in caplog.text
-
-
-@pytest.mark.parametrize("chunk_bytes", [4, 9, 10**6])
-def test_line_over_many_chunks_is_cut_as_one_sequence(
-    small_shards, tmp_path, monkeypatch, chunk_bytes
-):
-    monkeypatch.setattr("embedder.data.plain_text._CHUNK_BYTES", chunk_bytes)
-    (tmp_path / "text.txt").write_text("a b c d e f g h i j\nk l")
-    encoded = encode(text_corpus(tmp_path / "text.txt"), 1)
-    assert [lengths for _, lengths in shards(encoded)] == [[4], [4], [2, 2]]
-    assert sum((ids for ids, _ in shards(encoded)), []) == list(range(12))
 
 
 def test_cache_and_chunks_give_what_memory_gives(tmp_path, monkeypatch, sequences):

@@ -110,17 +110,13 @@ def test_columns_keep_values_types_and_gaps(column, dtype, expected):
     assert dtype is None or found.dtype == dtype
 
 
-def of_pandas():
-    """With a column that polars has no type for."""
-    found = pandas.DataFrame(FRAME.to_dict(as_series=False)).astype({"thing": "Int64"})
-    found["at"] = np.datetime64("2024-01-01", "s") + found["at"].to_numpy()
-    found["odd"] = pandas.period_range("2024", periods=100)
-    return found.sample(frac=1, random_state=1)
-
-
 def test_tables_and_lists_are_trained_on_as_their_sequences():
     expected = trained(sequences())
-    for source in (FRAME, FRAME.lazy(), Stream(), of_pandas()):
+    rows = pandas.DataFrame(FRAME.to_dict(as_series=False)).astype({"thing": "Int64"})
+    rows["at"] = np.datetime64("2024-01-01", "s") + rows["at"].to_numpy()
+    rows["odd"] = pandas.period_range("2024", periods=100)  # polars has no such type
+    rows = rows.sample(frac=1, random_state=1)
+    for source in (FRAME, FRAME.lazy(), Stream(), rows):
         found = trained(source, **COLUMNS)
         assert found.index_to_key == expected.index_to_key
         np.testing.assert_array_equal(found.vectors, expected.vectors)

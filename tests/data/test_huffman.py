@@ -37,14 +37,6 @@ def test_tree_by_hand():
     assert tree.depth == 3
 
 
-def test_ties_are_in_the_order_of_the_heap():
-    # `heapify` makes 2 3 0 1 of 0 1 2 3, since it moves equal children up. Without 2:
-    # 0 3 1; without 0: 3 1, and node 0 = (2, 0) joins. Without 3: 1 and node 0; without
-    # 1: node 0, which node 1 = (3, 1) joins.
-    expected = [("01", [2, 0]), ("11", [2, 1]), ("00", [2, 0]), ("10", [2, 1])]
-    assert paths([1, 1, 1, 1]) == expected
-
-
 @each_count
 def test_codes_are_prefix_free_and_shortest(counts):
     tree = huffman_tree(counts)

@@ -131,9 +131,8 @@ def test_numbers_with_blanks_beside_them_are_numbers(tmp_path):
 
 
 @pytest.fixture
-def text(tmp_path, monkeypatch):
+def text(own_folder):
     """A corpus of the tokens a to d, and two tables of names."""
-    monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("a b c d\nb c a\nd a b\n" * 20)
     Path("names.csv").write_text("id,title,kind\na,Apple,x\nb,Bean,y\n")
     Path("other.csv").write_text("id,title\na,Ape\n")

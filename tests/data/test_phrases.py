@@ -14,6 +14,7 @@ from embedder.cli.main import main
 from embedder.data import phrases as module
 from embedder.data import shards
 from embedder.data.phrases import Phrases, find_phrases
+from embedder.gensim import ENGLISH_CONNECTOR_WORDS
 
 TEXT = "new york is big\nold new york new york city\n\na b c\n"
 EVERY_PAIR = {"score": "npmi", "threshold": -0.9999999, "min_count": 1}
@@ -118,8 +119,7 @@ def test_too_many_pairs_drop_the_rarest(sequences, monkeypatch, caplog):
     assert {*most} <= {*kept}
 
 
-CONNECTORS = "a an the for of with without at from to in on by and or".split()
-"""gensim's ENGLISH_CONNECTOR_WORDS."""
+CONNECTORS = sorted(ENGLISH_CONNECTOR_WORDS)
 
 
 @pytest.mark.parametrize("connectors", [[], CONNECTORS], ids=["none", "some"])
@@ -170,8 +170,7 @@ def test_sequences_without_tokens_stay_in_their_places():
     assert [*found] == [*found] == [[], joined, [], [], joined, []]
 
 
-def test_endings_of_targets_and_files_are_of_any_case(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_endings_of_targets_and_files_are_of_any_case(own_folder, capsys):
     Path("IN.TXT.GZ").write_bytes(gzip.compress(b"new\xc2\xa0york city\n" * 9))
     flags = ["--threshold", "0.1", "--connectors", "of\u00a0the"]
     to = ["--to", "OUT.TXT.GZ", "--list", "LIST.TSV"]
@@ -182,8 +181,7 @@ def test_endings_of_targets_and_files_are_of_any_case(tmp_path, monkeypatch, cap
     assert capsys.readouterr().out.endswith("the joined text is in OUT.TXT.GZ\n")
 
 
-def test_the_verb_writes_what_the_function_finds(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_the_verb_writes_what_the_function_finds(own_folder, capsys):
     Path("text.txt").write_text(TEXT + "bank of spain\n" * 3)
     flags = "--min-count 1 --threshold 1 --connectors of the --to".split()
     names = ["out.txt", "out.txt.gz", "out.txt"]  # the last one replaces

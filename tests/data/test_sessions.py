@@ -11,7 +11,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from embedder import EmbeddingTrainer, read_vectors
+from embedder import read_vectors
+from embedder.base.limits import Limit
 from embedder.cli.main import main
 from embedder.data import row_sort
 from embedder.data.columns import Columns
@@ -22,16 +23,13 @@ from embedder.data.sources import file_corpus
 from embedder.data.tables import reader as data_tables
 from embedder.disk.digests import files_in, write_digests
 from embedder.errors import InputError
+from tests.commands import run_python
 
+pytestmark = pytest.mark.usefixtures("own_folder")
 FAST = ["--loader", "memory", "--vector-size", "4", "--min-count", "1", "--epochs", "1"]
 ITEMS = [2**53 + 1, 2**53, 7, 10, 9]
 GOOD = b"session,item\n1,a\n1,b\n"
 FOUND, WEIGHTED, UNORDERED = Columns(), Columns(weights="w"), Columns(order="none")
-
-
-@pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def weight_of(session: int) -> float:
@@ -99,24 +97,19 @@ def one(**columns) -> pl.LazyFrame:
 WRITERS: dict[str, Callable] = {
     "a.parquet": lambda f, path: f.write_parquet(path, row_group_size=10),
     "a.csv": pl.DataFrame.write_csv,
-    "a.tsv": lambda f, path: f.write_csv(path, separator="\t"),
-    "b.csv": lambda f, path: f.write_csv(path, separator=";", line_terminator="\r\n"),
     "c.csv": lambda f, path: f.write_csv(path, include_bom=True, quote_style="always"),
-    "a.csv.gz": lambda f, path: path.write_bytes(gzip.compress(f.write_csv().encode())),
-    "a.jsonl": pl.DataFrame.write_ndjson,
     "a.ndjson.gz": lambda f, path: path.write_bytes(
         gzip.compress(f.write_ndjson().encode())
     ),
     "a.arrow": pl.DataFrame.write_ipc,
     "a.arrows": pl.DataFrame.write_ipc_stream,
-    "rows.txt": pl.DataFrame.write_parquet,
-    "rows": pl.DataFrame.write_ipc,
 }
 
 
 @pytest.mark.spread(4)
 @pytest.mark.parametrize("name", WRITERS)
 def test_each_format_gives_the_same_sessions(name):
+    """With values that are missing; test_table_reader.py has what else files may be."""
     WRITERS[name](table(), Path(name))
     for columns in (FOUND, WEIGHTED):
         assert read(file_corpus(name, columns=columns)) == grouped(table(), columns)
@@ -324,45 +317,39 @@ def test_a_cache_without_weights_is_as_it_always_was():
     assert encoded.content == encoded.vocabulary.digest
 
 
-WRONG: dict[str, Callable[[np.ndarray], np.ndarray | None]] = {
-    "missing": lambda weights: None,
-    "long": lambda weights: np.append(weights, weights[:1]),
-    "double": lambda weights: weights.astype(np.float64),
-    "wide": lambda weights: weights[np.newaxis],
-    "negative": lambda weights: -weights,
-    "zero": lambda weights: 0 * weights,
-    "nan": lambda weights: weights * np.float32(np.nan),
-    "inf": lambda weights: weights * np.float32(np.inf),
+WRONG: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray | None], str]] = {
+    "missing": ("weights", lambda x: None, ""),
+    "long": ("weights", lambda x: np.append(x, x[:1]), ""),
+    "double": ("weights", lambda x: x.astype(np.float64), ""),
+    "wide": ("weights", lambda x: x[np.newaxis], ""),
+    "negative": ("weights", lambda x: -x, ""),
+    "zero": ("weights", lambda x: 0 * x, ""),
+    "nan": ("weights", lambda x: x * np.float32(np.nan), ""),
+    "inf": ("weights", lambda x: x * np.float32(np.inf), ""),
+    "too large": ("ids", lambda x: x + 1, "ids must be from 0 to 4"),
+    "below 0": ("ids", lambda x: x - 1, "ids must be from 0 to 4"),
+    "floats": ("ids", lambda x: x.astype(np.float32), "must hold int32"),
+    "few ids": ("ids", lambda x: x[1:], "must hold [0-9]+ tokens"),
+    "few lengths": ("lengths", lambda x: x[1:], "must hold [0-9]+ tokens"),
+    "below 1": ("lengths", lambda x: np.append(x, np.int32([1, -1])), "lengths >= 1"),
 }
 
 
-@pytest.mark.row("B32")
+@pytest.mark.row("B6", "B32")
 @pytest.mark.parametrize("wrong", WRONG)
-def test_a_cache_with_wrong_weights_is_damaged(wrong):
+def test_a_shard_that_does_not_fit_its_cache_is_damaged(wrong):
     corpus = frame_corpus(table().lazy(), WEIGHTED)
     encode_cached(corpus, 1, Path("cache"))
     (path,) = Path("cache").rglob("shard-00000.npz")
-    arrays = dict(np.load(path))
-    arrays["weights"] = WRONG[wrong](arrays["weights"])
+    arrays, (name, change, reason) = dict(np.load(path)), WRONG[wrong]
+    arrays[name] = change(arrays[name])
     np.savez(path, **{k: x for k, x in arrays.items() if x is not None})
     write_digests(path.parent, files_in(path.parent))
     encoded = encode_cached(corpus, 1, Path("cache"))
-    with pytest.raises(InputError, match="Cache file .*shard-00000.npz is damaged"):
-        encoded.weights(0)
-
-
-@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
-def test_weights_of_one_are_no_weights(architecture):
-    def trained(frame: pl.DataFrame, **columns) -> np.ndarray:
-        options = {"vector_size": 4, "min_count": 1, "epochs": 1, "sample": 0}
-        trainer = EmbeddingTrainer(**options, architecture=architecture)
-        return trainer.fit(frame.sort("session", "time"), **columns).vectors
-
-    some = table().drop_nulls().filter(pl.col("w") > 0)
-    plain = trained(some)
-    ones = trained(some.with_columns(w=1), weights="w")
-    np.testing.assert_allclose(ones, plain, rtol=1e-6, atol=1e-7)
-    assert not np.allclose(trained(some, weights="w"), plain, rtol=1e-3)
+    read = encoded.weights if name == "weights" else encoded.read
+    message = f"Cache file .*shard-00000.npz is damaged.*{reason}"
+    with pytest.raises(InputError, match=message):
+        read(0)
 
 
 def test_a_run_of_sessions(capsys):
@@ -415,3 +402,70 @@ def test_exported_keys_have_the_type_of_the_items(items, dtype):
     again = read_vectors("vectors.parquet")
     assert again.keys == read_vectors("run/vectors.safetensors").keys
     assert again.key_type == ("text" if dtype == pl.String else "integer")
+
+
+# --- tables larger than memory, which are read in pieces and sorted on disk
+
+READ = """
+import re, sys
+from pathlib import Path
+from embedder.data import row_sort
+from embedder.data.sources import file_corpus
+
+row_sort.RUN_ROWS = int(sys.argv[3])
+corpus = file_corpus(sys.argv[1])
+print(sum(len(chunk.tokens) for chunk in corpus.chunks_in(Path(sys.argv[2]))))
+print(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+"""
+ROWS = 10**6  # of a file
+SORTED_ROWS = 2**17  # at a time
+GROUP_ROWS = 2**15  # of Parquet; polars reads several groups ahead
+
+
+def write_table(folder: Path, num_files: int) -> Path:
+    """Random sessions, so that no two rows of one are neighbours, and times as text."""
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(num_files):
+        columns = {
+            "session": rng.integers(0, num_files * ROWS // 10, ROWS),
+            "item": rng.integers(0, 5000, ROWS),
+            "order": rng.integers(0, 10**6, ROWS),
+        }
+        rows = pl.DataFrame(columns).with_columns(pl.col("order").cast(pl.String))
+        rows.write_parquet(folder / f"{number}.parquet", row_group_size=GROUP_ROWS)
+    return folder
+
+
+def most_memory(table: Path, num_rows: int) -> int:
+    """MiB that a process takes at most that reads these rows."""
+    done = run_python("-c", READ, table, table.parent, SORTED_ROWS)
+    assert done.returncode == 0, done.stderr
+    num_items, peak = map(int, done.stdout.split())
+    assert num_items == num_rows
+    return peak // 1024
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_a_table_of_unsorted_rows(tmp_path):
+    """If all rows were in memory at a time, 4 M more would take 120 MiB more."""
+    few, many = write_table(tmp_path / "few", 3), write_table(tmp_path / "many", 7)
+    growth = most_memory(many, 7 * ROWS) - most_memory(few, 3 * ROWS)
+    assert growth < 60, growth
+
+
+@pytest.mark.row("B41")
+def test_a_table_that_cannot_be_sorted_is_refused(monkeypatch, capsys):
+    """Before polars is out of memory: it would end the process."""
+    rows = {"session": np.arange(1200) % 300, "item": np.arange(1200) % 7}
+    pl.DataFrame(rows).write_parquet("t.parquet")
+    monkeypatch.setattr(row_sort, "RUN_ROWS", 500)
+    monkeypatch.setattr(data_tables, "BATCH_ROWS", 100)
+    limit = Limit(2**14, "data (ulimit -d)")
+    command = "train t.parquet --workdir run --loader memory --min-count 1 --epochs 1"
+    assert main([*command.split(), "--dry-run"]) == 0, capsys.readouterr().err
+    monkeypatch.setattr("embedder.base.limits.memory_limit", lambda: limit)
+    assert main([*command.split(), "--dry-run"]) == 2
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert "embedder: Sorting the rows of the table takes 0.1 MiB" in line
+    assert "more than the 0.0 MiB of data (ulimit -d): raise that limit." in line

@@ -6,7 +6,7 @@ import json
 import logging
 import lzma
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 
@@ -22,20 +22,18 @@ from embedder.data.graphs.edge_table import EdgeColumns
 from embedder.data.graphs.edges import read_edges
 from embedder.data.label_files import read_labels
 from embedder.data.sources import file_corpus
-from embedder.data.tables.reader import open_table, table_of_frame
+from embedder.data.tables.reader import open_table
 from embedder.data.tables.text_form import Roles
 from embedder.errors import InputError
+from tests.data.test_sessions import lists
 from tests.graphs.test_edges import named as named_edges
 
-USUAL = {"session": ("session",), "item": ("item",)}
-SESSIONS = Roles(USUAL, needed=("session", "item"))
+pytestmark = pytest.mark.usefixtures("own_folder")
+SESSIONS = Roles(
+    {"session": ("session",), "item": ("item",)}, needed=("session", "item")
+)
 ROWS = [("s", "a"), ("s", "007"), ("t", "b c")]
 PLAIN = "session,item\ns,a\ns,007\nt,b c\n"
-
-
-@pytest.fixture(autouse=True)
-def in_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def rows(paths: str | Sequence[str], roles: Roles = SESSIONS) -> list[tuple]:
@@ -45,11 +43,7 @@ def rows(paths: str | Sequence[str], roles: Roles = SESSIONS) -> list[tuple]:
 
 
 def sessions_of(path: str) -> list[list[str]]:
-    found = []
-    for chunk in file_corpus(path).chunks():
-        ends = np.cumsum(chunk.lengths)[:-1]
-        found += [[*part] for part in np.split(chunk.tokens.to_numpy(), ends)]
-    return found
+    return lists(file_corpus(path))
 
 
 FORMS: dict[str, str | bytes] = {
@@ -118,16 +112,6 @@ def test_integers_that_a_program_made_floats_are_integers(cells, keys):
     assert [item for _, item in rows("a.csv")] == keys
 
 
-def test_items_that_are_decimals_have_no_fraction():
-    frame = pl.DataFrame({"session": [1, 1], "item": [Decimal("20.00"), Decimal(7)]})
-    frame.write_parquet("whole.parquet")
-    assert sessions_of("whole.parquet") == [["20", "7"]]
-    halves = frame.with_columns(pl.col("item") / 2)
-    halves.write_parquet("halves.parquet")
-    with pytest.raises(InputError, match="`item` of halves.parquet has 3.5"):
-        sessions_of("halves.parquet")
-
-
 def test_each_file_says_whether_its_integers_are_floats():
     Path("a.csv").write_text("session,item\ns,20\n")
     Path("b.csv").write_text("session,item\ns,20.0\ns,21.0\n")
@@ -168,44 +152,36 @@ def test_values_of_partitions_are_text(ending):
 # --- an index
 
 
-def with_index(frame: pandas.DataFrame) -> pandas.DataFrame:
-    return frame.sample(frac=1, random_state=0)
+def shuffled(frame: pandas.DataFrame, path: str) -> str:
+    """Writes the rows in another order, of which their index tells."""
+    rows = frame.sample(frac=1, random_state=0)
+    (rows.to_csv if path.endswith(".csv") else rows.to_parquet)(path)
+    return path
 
 
-def to_parquet(frame: pandas.DataFrame, name: str) -> str:
-    with_index(frame).to_parquet(f"{name}.parquet")
-    return f"{name}.parquet"
-
-
-def to_csv(frame: pandas.DataFrame, name: str) -> str:
-    with_index(frame).to_csv(f"{name}.csv")
-    return f"{name}.csv"
-
-
-WRITERS: list[Callable[[pandas.DataFrame, str], str]] = [to_parquet, to_csv]
 KARATE = networkx.karate_club_graph()
 CLUBS = pandas.DataFrame(
     {"node": [*KARATE], "club": [KARATE.nodes[n]["club"].split()[0] for n in KARATE]}
 )
 
 
-@pytest.mark.parametrize("write", WRITERS)
-def test_an_index_is_no_column(write, caplog, capsys):
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+def test_an_index_is_no_column(ending, caplog, capsys):
     """Neither of edges, nor of features, names or labels."""
     caplog.set_level(logging.INFO)
     ends = pandas.DataFrame(KARATE.edges, columns=["source", "target"])
-    edges = read_edges([Path(write(ends, "e"))])
+    edges = read_edges([Path(shuffled(ends, f"e.{ending}"))])
     assert edges.weight is None
     assert len(edges.nodes) == 34
     assert sum("is an index, left out" in line for line in caplog.messages) == 1
     titles = pandas.DataFrame({"item": [5, 6], "title": ["x", "y"]})
-    assert read_names(write(titles, "n")).of_key == {"5": "x", "6": "y"}
+    assert read_names(shuffled(titles, f"n.{ending}")).of_key == {"5": "x", "6": "y"}
     networkx.write_edgelist(KARATE, "k.tsv", data=False)
     train = "train k.tsv --walks 1 --epochs 0 --vector-size 2 --workdir k --no-report"
     assert main(train.split()) == 0
     CLUBS.to_csv("plain.csv", index=False)
     printed = []
-    for name in ("plain.csv", write(CLUBS, "c")):
+    for name in ("plain.csv", shuffled(CLUBS, f"c.{ending}")):
         capsys.readouterr()
         assert main(["evaluate", "k", "--labels", name]) == 0
         printed.append(capsys.readouterr().out.partition(":")[2])
@@ -230,13 +206,13 @@ def test_features_are_those_of_the_table_without_its_index():
     frame = pandas.DataFrame(rng.normal(size=(40, 2)), columns=["a", "b"])
     frame["label"] = np.repeat(["x", "y"], 20)
     train = "--model encoder --epochs 1 --no-report --layers 2 3 2".split()
-    for name in (to_parquet(frame, "f"), to_csv(frame, "f")):
-        assert main(["train", name, *train, "--workdir", f"run-{name}"]) == 0
-    first, second = (
-        FeatureEncoder.load(f"run-f.{x}/model.npz") for x in ("parquet", "csv")
-    )
-    features = frame[["a", "b"]]
-    np.testing.assert_array_equal(first.transform(features), second.transform(features))
+    found = []
+    for name in ("f.parquet", "f.csv"):
+        run = ["--workdir", f"run-{name}"]
+        assert main(["train", shuffled(frame, name), *train, *run]) == 0
+        encoder = FeatureEncoder.load(f"run-{name}/model.npz")
+        found.append(encoder.transform(frame[["a", "b"]]))
+    np.testing.assert_array_equal(*found)
 
 
 # --- edges
@@ -361,12 +337,6 @@ def test_times_may_have_fractions_later():
     Path("a.csv").write_text("\n".join(["session,item,time", *rows, last]))
     (session,) = sessions_of("a.csv")
     assert session[:4] == ["i0", "i60", "i120", "x"]
-
-
-def test_a_table_in_memory_has_the_same_keys():
-    frame = pl.DataFrame({"session": [1.0, 2.0], "item": ["a", "b"]})
-    keys = table_of_frame(frame.lazy()).read(["session"], ["session"])
-    assert keys["session"].to_list() == ["1", "2"]
 
 
 @pytest.mark.parametrize("order", [1, -1])

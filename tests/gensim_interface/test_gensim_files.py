@@ -18,7 +18,9 @@ import safetensors.numpy
 from embedder.gensim import (
     FastText,
     FastTextKeyedVectors,
+    FrozenPhrases,
     KeyedVectors,
+    Phrases,
     Word2Vec,
     drop_in,
     swapping,
@@ -172,16 +174,20 @@ def test_files_go_to_open_files_and_leave_out_attributes(trained, tmp_path):
     assert not hasattr(Word2Vec.load(tmp_path / "n"), "syn1neg")
 
 
+@pytest.mark.row("B74")
 def test_the_file_says_which_class_is_loaded(trained, tmp_path):
     """As in gensim, by the class that asks for it."""
-    fast, paths = FastText(SENTENCES, **FAST), [tmp_path / x for x in "mvfn"]
-    for each, path in zip((trained, trained.wv, fast, fast.wv), paths, strict=True):
+    fast, paths = FastText(SENTENCES, **FAST), [tmp_path / x for x in "mvfnp"]
+    phrases = Phrases(SENTENCES)
+    saved = trained, trained.wv, fast, fast.wv, phrases
+    for each, path in zip(saved, paths, strict=True):
         each.save(path)
     loaded = {
-        KeyedVectors: [Word2Vec, KeyedVectors, FastText, FastTextKeyedVectors],
-        Word2Vec: [Word2Vec, None, FastText, None],
-        FastText: [None, None, FastText, None],
-        FastTextKeyedVectors: [None, None, FastText, FastTextKeyedVectors],
+        KeyedVectors: [Word2Vec, KeyedVectors, FastText, FastTextKeyedVectors, None],
+        Word2Vec: [Word2Vec, None, FastText, None, None],
+        FastText: [None, None, FastText, None, None],
+        FastTextKeyedVectors: [None, None, FastText, FastTextKeyedVectors, None],
+        FrozenPhrases: [None, None, None, None, Phrases],
     }
     for kind, expected in loaded.items():
         for path, found in zip(paths, expected, strict=True):
@@ -227,13 +233,9 @@ def test_attributes_of_programs_are_saved_and_others_named(tmp_path, caplog):
 
 
 ODD = {"batch_words": 1e4, "cbow_mean": True, "max_final_vocab": 3.0, "sample": 5}
-ODD |= {
-    "max_vocab_size": 1e6,
-    "min_count": np.float32(2),
-    "negative": 2.0,
-    "seed": None,
-}
-ODD |= {"sorted_vocab": True, "vector_size": np.int32(4), "workers": -1, "null_word": 1}
+ODD |= {"max_vocab_size": 1e6, "min_count": np.float32(2), "negative": 2.0}
+ODD |= {"seed": None, "sorted_vocab": True, "vector_size": np.int32(4), "workers": -1}
+ODD |= {"null_word": 1}
 
 
 @pytest.mark.parametrize("kind", [Word2Vec, FastText])
@@ -334,8 +336,7 @@ class Boom:
 
 @pytest.mark.row("B75")
 @pytest.mark.parametrize("real", [0], indirect=True)
-def test_pickles_are_read_with_trust_alone(real, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_pickles_are_read_with_trust_alone(real, own_folder, monkeypatch):
     Path("hostile").write_bytes(pickle.dumps(Boom()))
     for kind in (Word2Vec, KeyedVectors):
         for path in ("model", "vectors", "hostile"):

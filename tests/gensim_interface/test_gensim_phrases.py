@@ -13,7 +13,6 @@ from embedder.data.corpus import demo_sequences
 from embedder.gensim import (
     ENGLISH_CONNECTOR_WORDS,
     FrozenPhrases,
-    KeyedVectors,
     Phraser,
     Phrases,
     npmi_scorer,
@@ -106,16 +105,6 @@ def test_sentences_are_joined_as_they_are_asked_for():
     assert [*again] == [*again] == [["a_b"], ["c"]]
     assert len(again) == 2 and again[1] == ["c"] and [*again[:1]] == [["a_b"]]
     assert phrases[iter("ab")] == ["a_b"]
-
-
-@pytest.mark.row("B74")
-def test_files_of_other_classes_are_refused(tmp_path):
-    Phrases(LINES).save(tmp_path / "p")
-    with pytest.raises(AttributeError, match="can't be loaded by"):
-        KeyedVectors.load(tmp_path / "p")
-    KeyedVectors(2).save(tmp_path / "v")
-    with pytest.raises(AttributeError, match="can't be loaded by"):
-        FrozenPhrases.load(tmp_path / "v")
 
 
 def test_pickles_of_gensim_are_read_with_trust(tmp_path):

@@ -37,19 +37,6 @@ def untrained(kind=Word2Vec, sentences=SENTENCES, **settings):
 
 
 @pytest.mark.spread(1)
-@pytest.mark.parametrize(
-    "settings", [{"sg": 1}, {"sg": 0, **TREE}, {"sg": 1, "hs": 1}], ids=str
-)
-def test_it_learns_which_words_go_together(settings):
-    chosen = [RNG.choice(PAIRS[i % 2], 3).tolist() for i in range(600)]
-    found = Word2Vec(chosen, **SETTINGS | settings, epochs=10)
-    near = {key for key, _ in found.wv.most_similar("nail", topn=2)}
-    assert near == {"hammer", "screw"}
-    assert found.wv.doesnt_match(["tea", "milk", "sugar", "nail"]) == "nail"
-    assert found.loss_history[-1] < found.loss_history[0]
-
-
-@pytest.mark.spread(1)
 @pytest.mark.parametrize("sg", [0, 1])
 def test_any_number_of_workers_gives_the_same_bits(sg):
     expected = vectors(sg=sg, workers=1)

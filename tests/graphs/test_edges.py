@@ -15,10 +15,7 @@ from embedder.data.graphs.edge_table import EdgeColumns
 from embedder.data.graphs.edges import edges_of, read_edges
 from embedder.data.tables import reader as tables
 
-
-@pytest.fixture(autouse=True)
-def in_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("own_folder")
 
 
 def named(edges: Edges) -> list[tuple]:

@@ -32,9 +32,8 @@ NAMED = [part for name, column in COLUMNS.items() for part in (f"--{name}", colu
 
 
 @pytest.fixture(autouse=True)
-def in_folder(tmp_path, monkeypatch):
+def graphs(own_folder):
     """With a graph without a header, and one with columns."""
-    monkeypatch.chdir(tmp_path)
     ends = "".join(f"{a}\t{b}\n" for a, b in KARATE.edges())
     Path("karate.tsv").write_text(ends)
     friends().write_csv("friends.tsv", separator="\t")
@@ -108,16 +107,12 @@ def test_isolated_nodes_have_a_row_and_no_pair():
     assert np.bincount(ids)[3] == 4 == source.vocabulary.counts[3]
 
 
-SHAPE = BlockShape(window=3, block=32, tile=16, noise=8, blocks_per_update=2)
-
-
-def source_of(given: Walks):
-    return block_source(given, SHAPE, Sampling(1e-2, 0.75), seed=1, epochs=range(3))
-
-
 def test_progress_rises_to_the_end_although_walks_end_early(small_shards):
     graph = networkx.DiGraph([*KARATE.edges()])  # most walks are short
-    source = source_of(walks_over(edges(graph), options(walks=40, directed=True)))
+    given = walks_over(edges(graph), options(walks=40, directed=True))
+    shape = BlockShape(window=3, block=32, tile=16, noise=8, blocks_per_update=2)
+    sampling = Sampling(1e-2, 0.75)
+    source = block_source(given, shape, sampling, seed=1, epochs=range(3))
     count = len(source.encoded.shard_tokens)
     found = np.concatenate(
         [source.updates(e, z).progress for e in range(3) for z in range(count)]

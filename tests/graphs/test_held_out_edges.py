@@ -26,9 +26,8 @@ LINKS = (*GRAPH, "--holdout", "0.3", "--best-by", "links")
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
+def files(own_folder):
     """Two groups of 15 nodes each, with three edges between them."""
-    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     pairs = {(a, b) for a, b in rng.integers(15, size=(90, 2)).tolist() if a != b}
     both = [(a + 15 * group, b + 15 * group) for group in (0, 1) for a, b in pairs]

@@ -55,17 +55,12 @@ def p_value(walks: list[list[int]], of, p: float, q: float) -> float:
     return float(scipy.stats.chi2.sf(statistic, freedom))
 
 
-def made(shape: str, per_node: int = 400, length: int = 30) -> list[list[int]]:
-    weighted, p, q = SHAPES[shape]
-    options = WalkOptions(per_node, length, p, q)
-    number = per_node * len(KARATE)
-    return split(*make_walks(graph(weighted=weighted), options, 0, number, 1, 0))
-
-
 @pytest.mark.parametrize("shape", SHAPES)
 def test_transitions_have_the_exact_probabilities(shape):
     weighted, p, q = SHAPES[shape]
-    assert p_value(made(shape), rows(graph(weighted=weighted)), p, q) > 1e-3
+    given = graph(weighted=weighted)
+    made = make_walks(given, WalkOptions(400, 30, p, q), 0, 400 * len(KARATE), 1, 0)
+    assert p_value(split(*made), rows(given), p, q) > 1e-3
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -35,11 +35,9 @@ from embedder import (
     write_vectors,
 )
 from embedder.cli.main import main
-from embedder.data.corpus import sequences_corpus, text_corpus
-from embedder.data.encode import encode_cached
+from embedder.data.corpus import text_corpus
 from embedder.data.examples.example_tables import read_examples
 from embedder.data.examples.images import read_image
-from embedder.disk.digests import files_in, write_digests
 from tests.refusals.inputs import safetensors
 from tests.refusals.rows import write_shared
 
@@ -525,29 +523,6 @@ def test_tokens_of_any_bytes_are_those_between_blanks_or_refused(pieces, ending)
 
 
 # --- what only looks like an answer
-
-
-@pytest.mark.row("B6")
-@pytest.mark.parametrize(
-    ("ids", "lengths", "reason"),
-    [
-        ([0, 1, 3], [3], "ids must be from 0 to 2"),
-        ([0, 1, -1], [3], "ids must be from 0 to 2"),
-        ([0, 1, 2], [4, -1], "lengths >= 1"),
-        ([0, 1, 2], [2], "must hold 3 tokens"),
-        ([0, 1], [2], "must hold 3 tokens"),
-        ([0.0, 1.0, 2.0], [3], "must hold int32"),
-    ],
-)
-def test_a_shard_that_does_not_fit_its_cache_is_refused(tmp_path, ids, lengths, reason):
-    corpus = sequences_corpus([["a", "b", "c"]])
-    encode_cached(corpus, 1, tmp_path)
-    (shard,) = tmp_path.glob("*/shard-00000.npz")
-    dtype = np.int32 if isinstance(ids[0], int) else np.float32
-    np.savez(shard, ids=np.array(ids, dtype), lengths=np.array(lengths, np.int32))
-    write_digests(shard.parent, files_in(shard.parent))
-    with pytest.raises(ValueError, match=f"Cache file .* is damaged .*{reason}"):
-        encode_cached(corpus, 1, tmp_path).read(0)
 
 
 @pytest.mark.row("B11")

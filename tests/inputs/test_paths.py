@@ -19,8 +19,7 @@ NOT_UTF8 = os.fsdecode(b"caf\xe9")
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def text(own_folder):
     Path("text.txt").write_text(TEXT)
 
 
@@ -154,14 +153,7 @@ def test_the_log_says_how_many_files_of_runs_are_left_out(caplog):
 @pytest.mark.row("B22")
 def test_the_log_says_what_a_folder_of_texts_has_beside_them(caplog):
     caplog.set_level("INFO")
-    for name in (
-        "a.txt",
-        "b.log",
-        "c.md",
-        ".hidden",
-        "below/d.txt",
-        "below/e/f.txt.gz",
-    ):
+    for name in "a.txt b.log c.md .hidden below/d.txt below/e/f.txt.gz".split():
         path = Path("texts", name)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("a b\n")

@@ -28,8 +28,7 @@ FAST = ["--loader", "memory", "--vector-size", "4", "--min-count", "1", "--epoch
 
 
 @pytest.fixture(autouse=True)
-def own_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def text(own_folder):
     Path("text.txt").write_text("a b c d a c\n" * 40)
 
 

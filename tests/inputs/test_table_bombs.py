@@ -31,9 +31,8 @@ NEW = ["--workdir", "new", *FAST]
 
 
 @pytest.fixture
-def limited(tmp_path, monkeypatch):
+def limited(own_folder, monkeypatch):
     """A function: from now on the container may have so many MiB."""
-    monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("a b c d a c\n" * 40)
     assert main(["train", "text.txt", "--workdir", "run", *FAST]) == 0
 
@@ -115,11 +114,10 @@ def test_images_that_do_not_fit_are_refused(limited, capsys):
 @pytest.mark.slow
 @pytest.mark.row("B5", "B21", "F33")
 @pytest.mark.parametrize("piece", [b"a b c d\n", b"a b\nxxxx"])
-def test_a_packed_text_is_read_in_bounded_memory(tmp_path, monkeypatch, piece):
+def test_a_packed_text_is_read_in_bounded_memory(own_folder, piece):
     """Five times the text takes no more memory: neither it nor a line is held whole."""
     options = ["--min-count", "1", "--vector-size", "2", "--sample", "1e-9"]
     options += ["--blocks-per-update", "1"]
-    monkeypatch.chdir(tmp_path)
 
     def peak(pieces: int) -> int:
         """kB that a process has at most, with a text of so many MiB."""

@@ -16,12 +16,51 @@ from prompt_toolkit.output import DummyOutput
 from embedder import Vectors, write_vectors
 from embedder.base.terminal import shown
 from embedder.cli.lookup import neighbors, prompt
-from embedder.cli.lookup.prompt import Completions, make_completer
+from embedder.cli.lookup.prompt import (
+    Completions,
+    Expression,
+    make_completer,
+    parse_line,
+)
 from embedder.cli.main import main
 from embedder.vectors.export import read_vectors
 from tests.commands import run_python
 
 pytestmark = pytest.mark.usefixtures("here")
+
+
+KNOWN = {"king", "man", "woman", "new york", "c++", "-", "a + b"}
+KNOWN |= {"New\u00a0York", "東京\u3000都", "km\u00a0", " mug", "red  mug"}
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("king", [(("king",), ())]),
+        ("  king  man ", [(("king",), ()), (("man",), ())]),
+        ("king - man + woman", [(("king", "woman"), ("man",))]),
+        ("- man + king", [(("king",), ("man",))]),
+        ("+ man", [(("man",), ())]),
+        ("- man - king", [((), ("man", "king"))]),
+        ("new york", [(("new york",), ())]),
+        ("king + new york - man", [(("king", "new york"), ("man",))]),
+        ("c++ king-man", [(("c++",), ()), (("king-man",), ())]),
+        ("-", [(("-",), ())]),
+        ("a + b", [(("a + b",), ())]),
+        ("a + b + king", [(("a", "b", "king"), ())]),
+        (
+            "New\u00a0York - king + 東京\u3000都",
+            [(("New\u00a0York", "東京\u3000都"), ("king",))],
+        ),
+        ("New\u00a0York\tkm\u00a0", [(("New\u00a0York",), ()), (("km\u00a0",), ())]),
+        ("km\u00a0", [(("km\u00a0",), ())]),
+        (" mug", [((" mug",), ())]),
+        ("red  mug - new  york", [(("red  mug",), ("new york",))]),
+        ("unknown + other", [(("unknown", "other"), ())]),
+    ],
+)
+def test_lines_are_keys_or_sums(line, expected):
+    assert parse_line(line, KNOWN) == [Expression(*each) for each in expected]
 
 
 def piped(monkeypatch, text: str, *arguments: str) -> int:

@@ -17,7 +17,7 @@ from embedder.tokens.artefact import read_model
 from embedder.vectors.export import read_vectors
 from embedder.vectors.vectors import Vectors
 from tests.commands import error_line
-from tests.lookup.conftest import ITEMS, KINDS, NUMBERS
+from tests.lookup.conftest import ITEMS, KINDS, NUMBERS, TRAIN
 
 pytestmark = pytest.mark.usefixtures("here")
 MODEL = Path("run/model.npz")
@@ -185,7 +185,10 @@ def test_verbs_read_files_with_rows_without_a_key(capsys):
     rows = b"".join(b"w%d %d %d\n" % (i, i, 9 - i * i) for i in range(5))
     Path("wrong.txt").write_bytes(b"7 2\n" + rows + b"w1 1 1\n\xe7 3 4\n")
     Path("pairs.tsv").write_text("w1\tw2\t1\nw3\tw4\t2\nw1\tw4\t3\n")
+    Path("text.txt").write_text("w1 w2 w3\n" * 9)
+    start = f"train text.txt {' '.join(TRAIN)} --vector-size 2 --workdir started"
     for command in (
+        f"{start} --init-from wrong.txt --freeze known",
         "neighbors wrong.txt w1",
         "analogy wrong.txt w1 w2 w3",
         "evaluate wrong.txt --pairs pairs.tsv",
@@ -197,6 +200,7 @@ def test_verbs_read_files_with_rows_without_a_key(capsys):
         assert "--key-errors skip leaves such rows out" in capsys.readouterr().err
         assert main([*command.split(), "--key-errors", "skip"]) == 0
         assert ", left out: 2.\n" in capsys.readouterr().err
+    assert embedder.read_vectors("started")["w2"].tolist() == [2, 5]
     assert read_vectors("whole.txt").keys == [f"w{i}" for i in range(5)]
     assert main("export wrong.txt --to whole.txt --key-errors replace".split()) == 0
     vectors = embedder.read_vectors("wrong.txt", key_errors="replace")

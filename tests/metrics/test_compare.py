@@ -166,8 +166,7 @@ def test_rare_tokens_do_not_count_as_moved():
     assert compare_spaces(first, second, num_moved=0).moved == []
 
 
-def test_the_command_prints_what_the_function_finds(tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_the_command_prints_what_the_function_finds(own_folder, capsys, monkeypatch):
     seen, rng = record_stages(monkeypatch), np.random.default_rng(0)
     a, noise = rng.normal(size=(2, 30, 4))
     for name, matrix in (("a", a), ("b", a + 0.3 * noise)):

@@ -104,15 +104,16 @@ def values(scores: dict) -> list[float]:
     return [score["value"] for score in scores.values()]
 
 
-def counts_of_training() -> tuple[np.ndarray, np.ndarray]:
-    """The sessions that the run `items` trained on: nine tenths of them."""
+def counts_of_training() -> tuple[tuple[np.ndarray, np.ndarray], int]:
+    """The sessions that the run `items` trained on: nine tenths of them. And how many
+    of the table are equal to one of them."""
     ((ids, lengths),) = training_sequences(Path("items"))
     tokens = np.array(read_model(Path("items/model.npz")).tokens)
     parts = pl.read_csv("train.csv").group_by(["session"])
-    whole = {tuple(part["item"].to_list()) for _, part in parts}
-    assert {*map(tuple, np.split(tokens[ids], np.cumsum(lengths)[:-1]))} < whole
-    assert 160 < len(lengths) < 195
-    return ids, lengths
+    whole = [tuple(part["item"].to_list()) for _, part in parts]
+    trained = {*map(tuple, np.split(tokens[ids], np.cumsum(lengths)[:-1]))}
+    assert trained < {*whole} and 160 < len(lengths) < 195
+    return (ids, lengths), sum(each in trained for each in whole)
 
 
 @pytest.mark.slow
@@ -133,7 +134,7 @@ def test_sessions(capsys):
     assert found["counts"]["cases"] == expected.num_cases
     baselines = found["baselines"]
     np.testing.assert_allclose(values(baselines["popularity"]), expected.baseline[:3])
-    counted, cases = counts_of_training(), last_items((ids, lengths), "excluded")
+    counted, cases = counts_of_training()[0], last_items((ids, lengths), "excluded")
     for of in (same_session, followed_most_often):
         scores = ranking(target_ranks(of(counted, 18), cases, 18), 3)
         name = of.__name__.replace("_", " ")
@@ -177,7 +178,7 @@ def test_users(capsys):
         "unknown_items": int(np.count_nonzero(~known)),
     }
     assert cases.num > 5 and (cases.targets[1] > 1).any()
-    counted = followed_most_often(counts_of_training(), 18)
+    counted = followed_most_often(counts_of_training()[0], 18)
     expected = ranking(target_ranks(counted, cases, 18), 4)
     followed = found["baselines"]["followed most often"]
     np.testing.assert_allclose(values(followed), expected)
@@ -186,11 +187,7 @@ def test_users(capsys):
 
 def test_sessions_that_were_trained_on_are_told(caplog):
     pl.read_csv("train.csv").filter(pl.col("session") < 100).write_csv("half.csv")
-    ids, lengths = counts_of_training()
-    tokens = np.array(read_model(Path("items/model.npz")).tokens)
-    trained = {*map(tuple, np.split(tokens[ids], np.cumsum(lengths)[:-1]))}
-    parts = pl.read_csv("train.csv").group_by(["session"])
-    num = sum(tuple(part["item"].to_list()) in trained for _, part in parts)
+    _, num = counts_of_training()
     told = "sessions of 4 items or more are equal to ones that items was trained on"
     for source, flags, expected in (
         ("train.csv", [], f"train.csv: {num} of 200 {told}"),

@@ -103,19 +103,13 @@ def test_counts_of_a_graph_are_those_of_networkx(monkeypatch, directed):
     np.testing.assert_array_equal(links.degree_products(adjacency, pairs), products)
 
 
-def planted(num_labels_each: int) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(120, 5))
-    noise = rng.normal(size=(120, 4))
-    scores = features @ rng.normal(size=(5, 4)) + 0.5 * noise
-    ranks = (-scores).argsort(axis=1).argsort(axis=1)
-    num = 1 if num_labels_each == 1 else rng.integers(1, 3, size=(120, 1))
-    return features, ranks < num
-
-
 @pytest.mark.parametrize("num_labels_each", [1, 2])
 def test_scores_of_labels_are_those_of_scikit_learn(num_labels_each):
-    features, has_label = planted(num_labels_each)
+    rng = np.random.default_rng(0)
+    features, noise = rng.normal(size=(120, 5)), rng.normal(size=(120, 4))
+    scores = features @ rng.normal(size=(5, 4)) + 0.5 * noise
+    ranks = (-scores).argsort(axis=1).argsort(axis=1)
+    has_label = ranks < rng.integers(1, num_labels_each + 1, size=(120, 1))
     found = f1_scores(by_regression(features, has_label), has_label, 0.5, 2, seed=7)
     expected = []
     for seed in (7, 8):

@@ -25,7 +25,7 @@ Lists = list[list[int]]
 
 
 def flat(lists: Lists) -> tuple[np.ndarray, np.ndarray]:
-    return np.concatenate(lists).astype(int), np.array([len(x) for x in lists])
+    return np.concatenate(lists).astype(np.int32), np.array([len(x) for x in lists])
 
 
 def random_lists(num: int, longest: int, seed: int) -> Lists:

@@ -1,7 +1,6 @@
 """What comes next: the score by plain loops, its weights, its files and the verb."""
 
 import dataclasses
-import itertools
 import json
 import re
 import shutil
@@ -39,6 +38,7 @@ from embedder.metrics.ranking import last_items, target_ranks
 from embedder.tokens import eval_sets
 from embedder.tokens.artefact import read_model
 from embedder.vectors import search
+from tests.metrics.test_next_item_baselines import flat
 
 NUM, SIZE = 15, 4
 RNG = np.random.default_rng(0)
@@ -46,10 +46,6 @@ LISTS = [RNG.integers(NUM - 1, size=n).tolist() for n in RNG.integers(1, 9, 150)
 QUERIES = [[3], [1, 2, 1], [14], [5, 14, 0]]
 """No training session has item 14."""
 TABLES = RNG.normal(size=(2, NUM, SIZE)).astype(np.float32)
-
-
-def flat(lists: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
-    return np.concatenate(lists).astype(np.int32), np.array([len(x) for x in lists])
 
 
 COUNTS = SessionCounts.fit([flat(LISTS)], NUM)
@@ -219,9 +215,8 @@ def shop(tmp_path_factory) -> Path:
 
 
 def test_the_preset_holds_sessions_out_and_tells_what_the_mixture_is_worth(
-    shop, tmp_path, monkeypatch, capsys
+    shop, own_folder, capsys
 ):
-    monkeypatch.chdir(tmp_path)
     command = TRAIN.replace("shop.txt", str(shop / "shop.txt")).split()
     assert main([*command, "--workdir", "run"]) == 0
     said = capsys.readouterr().err
@@ -237,11 +232,8 @@ def test_the_preset_holds_sessions_out_and_tells_what_the_mixture_is_worth(
     assert len(counted) == len(SHOP)
 
 
-def test_held_out_sessions_are_counted_when_the_weights_are_chosen(
-    tmp_path, monkeypatch
-):
+def test_held_out_sessions_are_counted_when_the_weights_are_chosen(own_folder):
     """No item follows from others here: who counts a session has its target first."""
-    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
     sessions = [" ".join(map(str, rng.choice(400, 4, False))) for _ in range(900)]
     Path("shop.txt").write_text("\n".join(sessions))
@@ -272,8 +264,7 @@ def test_counts_can_do_without_some_of_the_last_sessions():
         np.testing.assert_array_equal(mine, others)
 
 
-def test_few_sessions_are_all_trained(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_few_sessions_are_all_trained(own_folder, capsys):
     Path("shop.txt").write_text("a b c\nb c d\n" * 20)
     assert main([*TRAIN.split(), "--workdir", "run"]) == 0
     settings = Path("run/config.toml").read_text()
@@ -284,10 +275,13 @@ def test_few_sessions_are_all_trained(tmp_path, monkeypatch, capsys):
 
 def test_the_command_says_what_python_says(shop, capsys):
     run = read_next_items(shop / "run")
+    vocabulary = pl.read_parquet(shop / "run/vocab.parquet")
+    frequent = vocabulary.filter(pl.col("count") >= 95)["token"].to_list()
+    assert 0 < len(frequent) < len(vocabulary)
     for flags, options in {
         "": {},
         "--seen include": {"seen": "included"},
-        "--min-count 95": {"among": [*filtered(shop, 95)]},
+        "--min-count 95": {"among": frequent},
     }.items():
         command = f"next {shop / 'run'} i3 i4 --topn 3 --json {flags}".split()
         assert main(command) == 0
@@ -325,15 +319,6 @@ def test_evaluate_scores_the_mixture_beside_its_parts(shop, capsys):
     assert "mixture" not in found["baselines"]
     assert main(command[:-1]) == 0
     assert "\n  mixture " in capsys.readouterr().out
-
-
-def filtered(shop: Path, least: int) -> list[str]:
-    items = [*itertools.chain(*SHOP)]
-    found = [f"i{item}" for item in {*items} if items.count(item) >= least]
-    vocabulary = pl.read_parquet(shop / "run/vocab.parquet")
-    kept = vocabulary.filter(pl.col("count") >= least)["token"].to_list()
-    assert kept and {*kept} <= {*found}
-    return kept
 
 
 def test_a_file_of_sessions_gets_the_items_of_each(shop, tmp_path, capsys):

@@ -18,6 +18,7 @@ from embedder.metrics.ranking import (
     target_ranks,
 )
 
+BY = "cosine", "prediction"
 COUNTS = np.array([40, 20, 20, 5, 1])
 
 
@@ -31,44 +32,57 @@ def split(given) -> list[list[int]]:
 
 SESSIONS = sequences([0, 1, 2, 3, 0, 2, 1, 0, 1], [3, 1, 2, 3])
 """Items before the last, and the last: 0 1 -> 2; 0 -> 2; 1 0 -> 1, seen before."""
-ANGLES = np.radians([0, 30, 50, 300, 180])
-VECTORS = np.stack([np.cos(ANGLES), np.sin(ANGLES)], axis=1)
 
 
-@pytest.mark.parametrize("by", ["cosine", "prediction"])
+@pytest.mark.parametrize("targets", ["last", "several"])
 @pytest.mark.parametrize("seen", ["excluded", "included"])
-@pytest.mark.parametrize(("topn", "decay"), [(1, 0.9), (10, 0.9), (10, 0.3)])
-def test_next_items_are_ranked_as_by_scikit_learn(monkeypatch, by, seen, topn, decay):
+@pytest.mark.parametrize(
+    ("by", "topn", "decay"),
+    [(x, *y) for x in BY for y in [(1, 0.9), (10, 0.9), (10, 0.3)]]
+    + [("prediction", 4, 1)],
+)
+def test_items_are_ranked_as_by_scikit_learn(
+    monkeypatch, targets, by, seen, topn, decay
+):
     rng = np.random.default_rng(0)
     monkeypatch.setattr("embedder.metrics.ranking.CHUNK_VALUES", 200)  # chunks of 4
-    lengths = rng.integers(1, 7, size=90)
+    lengths = rng.integers(1, 9, size=90)
     given = sequences(rng.integers(50, size=lengths.sum()), lengths)
+    is_target = rng.random(lengths.sum()) < 0.4
+    if targets == "last":
+        is_target = np.isin(np.arange(lengths.sum()), np.cumsum(lengths) - 1)
     input, output = (rng.normal(size=(50, 4)) for _ in range(2))
     unit = input / np.linalg.norm(input, axis=1, keepdims=True)
-    scores, targets = [], []
-    for ids in split(given):
-        *query, target = ids
-        if not query or (seen == "excluded" and target in query):
+    rows, items = (unit, unit) if by == "cosine" else (input, output)
+    expected = []
+    for ids, flags in zip(split(given), split((is_target, lengths)), strict=True):
+        query = [x for x, is_one in zip(ids, flags, strict=True) if not is_one]
+        wanted = {x for x, is_one in zip(ids, flags, strict=True) if is_one}
+        wanted -= {*query} if seen == "excluded" else set()
+        if not query or not wanted:
             continue
         weights = [decay**age for age in range(len(query))][::-1]
-        rows, items = (unit, unit) if by == "cosine" else (input, output)
-        score = items @ np.average(rows[query], axis=0, weights=weights)
+        scores = items @ np.average(rows[query], axis=0, weights=weights)
         if seen == "excluded":
-            score[query] = -100
-        scores.append(score)
-        targets.append(target)
-    given_output = None if by == "cosine" else output
-    counts = np.arange(50, 0, -1)
-    settings = {"output": given_output, "seen": seen, "decay": decay}
-    found = next_item(input, counts, given, topn, **settings)
-    right, labels = np.eye(50)[targets], np.arange(50)
-    assert found.num_cases == len(targets) > 50
-    expected = [
-        metrics.top_k_accuracy_score(targets, scores, k=topn, labels=labels),
-        metrics.ndcg_score(right, scores, k=topn),
-        metrics.label_ranking_average_precision_score(right, scores),
-    ]
-    np.testing.assert_allclose(found[:3], expected, rtol=1e-12)
+            scores[query] = -100
+        right = np.isin(np.arange(50), [*wanted])
+        first = (-scores).argsort()
+        hits = right[first[:topn]].sum()
+        gain = metrics.ndcg_score([right], [scores], k=topn)
+        rank = 1 + right[first].argmax()
+        expected.append([hits > 0, gain, 1 / rank, hits / len(wanted)])
+    settings = {"output": None if by == "cosine" else output, "decay": decay}
+    cases = split_cases(given, is_target, seen)
+    ranks = target_ranks(by_vectors(input, **settings), cases, 50)
+    found = case_scores(ranks, topn)
+    assert len(expected) > 50 and (cases.targets[1] > 1).any() == (targets == "several")
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    assert ranking(ranks, topn) == pytest.approx(found.mean(axis=0))
+    if targets == "last":
+        last = next_item(input, np.ones(50), given, topn, seen=seen, **settings)
+        assert last.num_cases == len(expected)
+        mean = np.mean(expected, axis=0)
+        np.testing.assert_allclose(last[:3], mean[:3], rtol=1e-12)
 
 
 @pytest.mark.parametrize("value", [0.0, np.nan])
@@ -82,42 +96,8 @@ def test_a_model_of_equal_scores_finds_nothing(value):
 
 def test_sessions_of_one_item_are_no_cases():
     alone = sequences(np.array([1, 2]), np.array([1, 1]))
-    found = next_item(VECTORS, COUNTS, alone)
+    found = next_item(np.eye(5), COUNTS, alone)
     assert found.num_cases == 0 and np.isnan([*found[:3], *found.baseline]).all()
-
-
-@pytest.mark.parametrize("seen", ["excluded", "included"])
-@pytest.mark.parametrize("topn", [1, 4])
-def test_several_targets_are_scored_as_by_scikit_learn(monkeypatch, seen, topn):
-    rng = np.random.default_rng(1)
-    monkeypatch.setattr("embedder.metrics.ranking.CHUNK_VALUES", 100)
-    lengths = rng.integers(1, 9, size=60)
-    given = sequences(rng.integers(30, size=lengths.sum()), lengths)
-    is_target = rng.random(lengths.sum()) < 0.4
-    input, output = (rng.normal(size=(30, 4)) for _ in range(2))
-    cases = split_cases(given, is_target, seen)
-    ranks = target_ranks(by_vectors(input, output, decay=1), cases, 30)
-    found = case_scores(ranks, topn)
-    assert ranking(ranks, topn) == pytest.approx(found.mean(axis=0))
-    expected = []
-    flags = np.split(is_target, np.cumsum(lengths)[:-1])
-    for ids, flag in zip(split(given), flags, strict=True):
-        query = [x for x, is_one in zip(ids, flag, strict=True) if not is_one]
-        targets = {x for x, is_one in zip(ids, flag, strict=True) if is_one}
-        targets -= {*query} if seen == "excluded" else set()
-        if not query or not targets:
-            continue
-        scores = output @ input[query].mean(axis=0)
-        if seen == "excluded":
-            scores[query] = -100
-        right = np.isin(np.arange(30), [*targets])
-        first = (-scores).argsort()
-        hits = right[first[:topn]].sum()
-        gain = metrics.ndcg_score([right], [scores], k=topn)
-        rank = 1 + right[first].argmax()
-        expected.append([hits > 0, gain, 1 / rank, hits / len(targets)])
-    assert 20 < len(expected) < 60 and (cases.targets[1] > 1).any()
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
 
 
 TRAINING = np.array([0, 1, 2, 0, 1, 1, 2, 3]), np.array([3, 2, 1, 2])

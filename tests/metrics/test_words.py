@@ -126,17 +126,12 @@ def test_analogies_agree_with_gensim(write, monkeypatch, restrict_vocab):
     assert (result.total.num_unknown > 0) == (restrict_vocab == 120)
 
 
-def words_of(path: Path) -> list[str]:
-    """The words of a file, lower-case, by first appearance, one in ten left out."""
-    text = path.read_text("utf-8").lower()
-    words = [word for word in text.split() if word.isalpha()]
-    return [word for i, word in enumerate(dict.fromkeys(words)) if i % 10]
-
-
 @pytest.mark.parametrize("name", ["wordsim353.tsv", "simlex999.tsv"])
 def test_real_pairs_agree_with_gensim(word_eval, name):
+    """Of ten of its words one is unknown."""
     path = word_eval / name
-    words = words_of(path)
+    found = filter(str.isalpha, path.read_text("utf-8").lower().split())
+    words = [word for i, word in enumerate(dict.fromkeys(found)) if i % 10]
     rng = np.random.default_rng(1)
     matrix = rng.standard_normal((len(words), 10)).astype(np.float32)
     vectors = Vectors(words, matrix)

@@ -62,6 +62,9 @@ def test_the_script_sees_its_own_arguments_and_folder(tmp_path):
     assert printed == f"__main__ {[str(script), '--flag', 'b']} 5\n"
 
 
+INTERNAL = "is internal to the NumPy trainer"
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [
@@ -72,15 +75,15 @@ def test_the_script_sees_its_own_arguments_and_folder(tmp_path):
         ),
         (
             "import migration.dropin\nimport legacy.blocks",
-            "`legacy.blocks` is internal to the NumPy trainer",
+            f"`legacy.blocks` {INTERNAL}",
         ),
         (
             "import migration.dropin, legacy\nlegacy.Trainer",
-            "`legacy.Trainer` is internal to the NumPy trainer, or does not exist",
+            f"`legacy.Trainer` {INTERNAL}, or does not exist",
         ),
         (
             "import migration.dropin\nfrom legacy import blocks",
-            "`legacy.blocks` is internal to the NumPy trainer",
+            f"`legacy.blocks` {INTERNAL}",
         ),
     ],
     ids=["late", "internal", "unknown", "from"],

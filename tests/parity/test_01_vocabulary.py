@@ -32,23 +32,16 @@ def test_any_sequences_give_the_vocabulary_of_the_oracle(sequences):
         assert_same_vocabulary(sequences, 1)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        b"a b\nb c c\n",
-        b"\xef\xbb\xbfa b\r\n\r\n  b\tc\x0bc \n\n",
-        "\u00fcber \u00fcber\u00a0a \u2028 b\u3000c b\n\u4e2d\u6587 a".encode(),
-        b"one",
-        b"\n\n a",
-    ],
-    ids=[
-        "plain",
-        "bom_crlf_blanks",
-        "unicode_spaces",
-        "no_newline",
-        "leading_newlines",
-    ],
-)
+TEXTS = {
+    "plain": b"a b\nb c c\n",
+    "bom_crlf_blanks": b"\xef\xbb\xbfa b\r\n\r\n  b\tc\x0bc \n\n",
+    "unicode_spaces": "über über\u00a0a \u2028 b\u3000c b\n中文 a".encode(),
+    "no_newline": b"one",
+    "leading_newlines": b"\n\n a",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_text_gives_the_vocabulary_of_the_oracle(tmp_path, text):
     path = tmp_path / "text.txt"
     path.write_bytes(text)

@@ -156,27 +156,3 @@ def test_a_network_that_settings_name_is_compared_on_the_examples(images, capsys
     sizes = {line["quantity"]: line["size"] for line in found["lines"]}
     assert sizes["conv-small, embeddings"] == 6 * 3
     assert sizes["conv-small, scores"] == 6 * 3
-
-
-@pytest.mark.row("B51")
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (
-            ["conv-small", "--stages", "loss"],
-            "`network` must be mlp for the stage `loss`, got 'conv-small', of which "
-            "there is only the stage `networks`.",
-        ),
-        (["vit", "--network-args", "patch=3"], "patch must divide the images, 8 x 8"),
-        (
-            ["vit", "--compute-dtype", "bfloat16"],
-            "`compute_dtype` must be its default, 'same', to compare with the NumPy "
-            "trainer, got 'bfloat16'.",
-        ),
-    ],
-)
-def test_what_a_network_is_not_compared_with_is_refused(
-    images, capsys, options, message
-):
-    assert parity(images, *options) == 2
-    assert message in capsys.readouterr().err.splitlines()[-1]

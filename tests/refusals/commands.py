@@ -1,11 +1,11 @@
-"""Settings and the command line, and the verbs that look up, score and export."""
+"""Settings, URLs, callbacks, and the verbs that look up, score and export."""
 
 import gzip
 
 import numpy as np
 import polars as pl
 
-from embedder import EmbeddingTrainer
+from embedder import EmbeddingTrainer, every
 from tests.refusals.rows import Content, Refusal, calls_of, rows_of
 
 TABLE = "key,name,price\nw1,RED MUG,1\nw2,RED MUG,2\nw3,tea,3\nzz,unsold,4\n"
@@ -253,9 +253,6 @@ next shop W1
 next graph 1
     RUN graph has no counts of sessions: train it with --next-items, or with --preset
     items.
-next start.txt w1
-    RUN start.txt has no counts of sessions: train it with --next-items, or with
-    --preset items.
 next missing w1
     RUN missing does not exist.
 next shop w1 --new-items 0
@@ -325,14 +322,28 @@ neighbors replicas --session w1 --min-count 9 --max-count 8
     `min_count` 9 and `max_count` 8 leave no key of the vocabulary.
 neighbors run/vectors.txt w1 --min-count 2
     `min_count` needs counts, which run/vectors.txt lacks.
+[B29]
+train nosuch://a/b.txt --workdir next
+    nosuch://a/b.txt cannot be read: Protocol not known: nosuch.
+train memory://nothing --workdir next
+    memory://nothing does not exist.
+train 'memory://nothing/*.txt' --workdir next
+    memory://nothing/*.txt matches no file.
+train zip://a.txt::http://x/a.zip --workdir next
+    zip://a.txt::http://x/a.zip: URLs within URLs (::) are not read: unpack the archive.
+train https://***@host/a --workdir next
+    https://***@host/a had credentials or a query, which are not stored: give the whole
+    URL again.
+[B16]
+train examples.npz --model encoder --workdir encoder --batch-size 9 --layers 6 9 3
+    encoder holds a run with other settings: `layers` (6, 4, 3) there, (6, 9, 3) now,
+    `batch_size` 32 there, 9 now. Give another --workdir, or --overwrite to start anew.
 """
 
 
 def model() -> EmbeddingTrainer:
     return EmbeddingTrainer.load("run/model.npz")
 
-
-PYTHON = {"EmbeddingTrainer": EmbeddingTrainer, "model": model, "np": np}
 
 CALLS = r"""
 []
@@ -358,11 +369,28 @@ EmbeddingTrainer(hs=0)
     InputTypeError: `hs` must be True or False, got 0.
 EmbeddingTrainer.preset("item")
     `preset` must be 'none' or 'items' or 'words' or 'graph', got 'item'.
+[B45]
+EmbeddingTrainer().fit([], callbacks=3)
+    InputTypeError: `callbacks` must be functions of one argument, or `every(N,
+    function)`, got 3.
+EmbeddingTrainer().fit([], callbacks=[print, "x"])
+    InputTypeError: `callbacks` must be functions of one argument, or `every(N,
+    function)`, got 'x'.
+EmbeddingTrainer().fit([], verbose="yes")
+    InputTypeError: `verbose` must be True, False or None, got 'yes'.
+every(3, None)
+    InputTypeError: `callbacks` must be functions of one argument, or `every(N,
+    function)`, got None.
+every(0, print)
+    `updates` must be at least 1, got 0.
+every(True, print)
+    InputTypeError: `updates` must be an integer, got True.
 """
 
 
 LONG = "long " * 100
-ROWS = rows_of(TEXT, WORDS, FILES) + calls_of(CALLS, PYTHON, FILES)
+NAMES = {"EmbeddingTrainer": EmbeddingTrainer, "every": every, "model": model, "np": np}
+ROWS = rows_of(TEXT, WORDS, FILES) + calls_of(CALLS, NAMES, FILES)
 ROWS += [
     Refusal(
         f"train --window '{LONG}'",

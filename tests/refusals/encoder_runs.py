@@ -59,15 +59,10 @@ NEW --vector-size 7 --layers 6 4 3
 NEW --network vit
     `network` vit needs images [height, width] or [height, width, channels], got
     examples [6].
-NEW --network lenet
-    invalid choice 'lenet' for argument '--network'. Expected one of ('auto', 'mlp',
-    'conv-small', 'resnet', 'wide-resnet', 'vit').
 NEW --layers 5 4 2
     `layers` must go from 6 features to 3 classes, got 5 4 2.
 NEW --layers 6 3
     `layers` must be three widths or more, from features to classes, got (6, 3).
-NEW --layers x
-    `--layers` must be numbers, got 'x'.
 NEW --validation-fraction 0.999
     `validation_fraction` 0.999 of 150 examples leaves none to train on.
 NEW --validation-fraction 0.001
@@ -86,8 +81,6 @@ NEW --label ''
     `label` must be a name with `objective` softmax, got ''.
 NEW --image-size 3
     `image_size` must be height and width, got (3,).
-NEW --best-by pairs.tsv --validation-fraction 0.3
-    `best_by` applies only to `model` = 'tokens', got '…/pairs.tsv' with 'encoder'.
 NEW --result best
     `result` best needs `validation_fraction`, got 'best'.
 NEW --patience 3
@@ -174,9 +167,6 @@ evaluate encoder --examples nan.npz
 evaluate encoder --examples examples.npz --picture encoder/model.npz
     `picture` must not be a file of a run, got encoder/model.npz in the run …/encoder:
     give another name.
-export encoder --to encoder/vectors.safetensors --parameters
-    `to` must not be a file of a run, got encoder/vectors.safetensors in the run
-    …/encoder: give another name.
 neighbors encoder 12 --to encoder/model.npz
     `to` must not be a file of a run, got encoder/model.npz in the run …/encoder: give
     another name.
@@ -216,8 +206,6 @@ export encoder --to p.parquet --replicas
     `replicas` applies only to a run with replicas, got encoder.
 export run --to p.parquet --predictions
     `predictions` applies only to a run of an encoder, got run.
-export run --to p.parquet --replicas
-    `replicas` applies only to a run with replicas, got run.
 export nowhere --to p.parquet --predictions
     RUN nowhere does not exist.
 export encoder --to p.parquet --predictions --names n.csv
@@ -229,11 +217,6 @@ export run --to p.safetensors --parameters
     `parameters` applies only to an encoder, got run.
 export run/vectors.txt --to p.safetensors --parameters
     run/vectors.txt is not a whole encoder file: …
-export run --to p.onnx
-    `to` .onnx applies only to an encoder, got run.
-export encoder --to p.onnx --names n.csv
-    `names` goes with neither --predictions, --replicas, --parameters nor .onnx or
-    .stablehlo.
 neighbors encoder 7 --stable
     `stable` applies only to a run of tokens with replicas, got encoder.
 neighbors encoder i.png
@@ -245,8 +228,6 @@ neighbors encoder 12 --to s.png
     `to` needs images: the examples of RUN encoder are float32[6].
 neighbors run w1 --to s.png
     `to` applies only with --from, or to a run of an encoder, got run.
-neighbors run/vectors.txt w1 --to s.png
-    `to` applies only with --from, or to a run of an encoder, got run/vectors.txt.
 neighbors encoder 12 --to s.png --json
     `to` goes with neither --session, --stable nor --json.
 neighbors encoder --session 12 --to s.png

@@ -251,6 +251,7 @@ WORDS = {
     "IMAGES": "train images.npz --model encoder --batch-size 6",
     "POINTS": "train examples.npz --model encoder",
     "TEXT": "train text.txt",
+    "PARITY": "parity --corpus images.npz --model encoder --optimizer sgd --network",
 }
 FLAGS = """
 [B47]
@@ -281,6 +282,14 @@ IMAGES --network resnet --network-args depth=19
   `network_args` of resnet: depth must be one of 18, 34, 50, 101, 152, got 19.
 IMAGES --network conv-small --network-args dropout=1
   `network_args` of conv-small: dropout must be a number in [0, 1), got '1'.
+PARITY conv-small --stages loss
+  `network` must be mlp for the stage `loss`, got 'conv-small', of which there is only
+  the stage `networks`.
+PARITY vit --network-args patch=3
+  `network_args` of vit: patch must divide the images, 8 x 8, got 3.
+PARITY vit --compute-dtype bfloat16
+  `compute_dtype` must be its default, 'same', to compare with the NumPy trainer, got
+  'bfloat16'.
 IMAGES --network mlp --network-args width=3
   `network_args` are of networks of images, got width=3 with an mlp: give --layers.
 IMAGES --objective-args margin=1

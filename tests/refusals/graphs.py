@@ -44,7 +44,6 @@ FILES: dict[str, Content] = {
     "cut.npz": b"PK\x03\x04 and no more",
     "float.parquet": pl.DataFrame({"a": [1.5], "b": [2]}),
     "null.parquet": pl.DataFrame({"a": [1, None], "b": [2, 3]}),
-    "minus.parquet": pl.DataFrame({"a": [1], "b": [2], "w": [-1.0]}),
     "parts/a.tsv": "a b 1\n",
     "parts/b.tsv": "a b\n",
     "labels.tsv": "1\tx\n2\tx\n",
@@ -106,8 +105,6 @@ OF float.parquet
     `source` must be a column of integers or text: `a` of float.parquet has 1.5.
 OF null.parquet
     null.parquet row 2 has no source.
-OF minus.parquet
-    minus.parquet row 1: a weight must be a finite number > 0, got -1.0 in `w`.
 OF parts/*.tsv
     All files must have a column of weights, or none.
 OF none.tsv

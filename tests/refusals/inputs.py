@@ -40,7 +40,6 @@ FACTS = {"damaged": '{"source": 5}', "deep": "[" * 9999, "list": "[]"}
 ENCODER = '[run]\nmodel = "encoder"\n[encoder]\n'
 FILES: dict[str, Content] = {
     "a[b]/text.txt": "a b c\n" * 9,
-    "surrogate.txt": b"\xed\xa0\x80",
     "deep.toml": "a = " + "[" * 5000,
     "long.toml": "[tokens]\nwindow = " + "1" * 5000,
     "label.toml": f"{ENCODER}label = 5\n",
@@ -84,17 +83,8 @@ neighbors CAFE.parquet a
 embed encoder CAFE.npy
     FILE must be a path in UTF-8, got 'caf\udce9.npy': rename it, or give another.
 [B22]
-export run --to run/labels.parquet
-    `to` must not be a file of a run, got run/labels.parquet in the run …/run: give
-    another name.
 export run --to run/checkpoints/new.npz
     `to` must not be a file of a run, got run/checkpoints/new.npz in the run …/run:
-    give another name.
-export run --to run/cache/new.bin
-    `to` must not be a file of a run, got run/cache/new.bin in the run …/run: give
-    another name.
-export run --to run/tensorboard/new.txt
-    `to` must not be a file of a run, got run/tensorboard/new.txt in the run …/run:
     give another name.
 export run --to run/../run/./model.npz
     `to` must not be a file of a run, got run/../run/model.npz in the run …/run:
@@ -105,9 +95,6 @@ export run --to run/Model.npz
 convert run/model.npz run/checkpoints --overwrite
     TARGET must not be a file of a run, got run/checkpoints in the run …/run: give
     another name.
-[B4]
-train surrogate.txt --workdir new
-    surrogate.txt is not UTF-8 text: byte 0xed at offset 0.
 [B8 B14]
 NEW --config deep.toml
     deep.toml is not valid TOML: maximum recursion depth exceeded.

@@ -85,8 +85,6 @@ train text.txt --workdir new --names no.csv
     `names` …no.csv does not exist.
 train text.txt --workdir new --names keys.csv --dry-run
     `names` must be a table with the columns key and name, got …keys.csv with ['key'].
-train text.txt --workdir new --names names.csv --model encoder
-    `names` applies only to `model` = 'tokens', got '…names.csv' with 'encoder'.
 sweep space.toml text.txt --names names.csv
     `names` needs `best`, the run that keeps them, got …names.csv.
 sweep space.toml text.txt --names no.csv --best new

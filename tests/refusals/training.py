@@ -276,11 +276,6 @@ def vectors(key: str, *vector: float) -> Vectors:
     return Vectors([key], np.array([vector], float))
 
 
-PYTHON = {
-    **{"np": np, "EmbeddingTrainer": EmbeddingTrainer, "embedder": embedder},
-    **{"after": after, "new": new, "load": load, "epochs": epochs, "vectors": vectors},
-    **{"LINES": LINES, "find_phrases": find_phrases},
-}
 CALLS = r"""
 [B36]
 after("fit", LINES, freeze=[])
@@ -401,4 +396,6 @@ EmbeddingTrainer().ensemble_
 """
 
 
-ROWS = rows_of(TEXT, WORDS, FILES) + calls_of(CALLS, PYTHON, FILES)
+ROWS = rows_of(TEXT, WORDS, FILES) + calls_of(
+    CALLS, {**globals(), "embedder": embedder, "find_phrases": find_phrases}, FILES
+)

@@ -63,12 +63,9 @@ def tensors(**changes: Any) -> Vectors:
     return read_vectors(saved(**changes))
 
 
-PYTHON = {f.__name__: f for f in (Vectors, Ensemble, read_ensemble, read_vectors)}
-PYTHON |= {f.__name__: f for f in (write_vectors, write_ensemble, write_stability)}
-PYTHON |= {f.__name__: f for f in (evaluate_pairs, evaluate_analogies, file, read)}
-PYTHON |= {f.__name__: f for f in (npz, tensors, saved, table)}
-PYTHON |= {"np": np, "pl": pl, "TWO": TWO, "BLANK": BLANK, "LARGE": LARGE}
-PYTHON |= {"MODELS": MODELS, "NAMES": NAMES}
+READERS = read_ensemble, evaluate_pairs, evaluate_analogies
+WRITERS = write_vectors, write_ensemble, write_stability
+PYTHON = globals() | {f.__name__: f for f in (*READERS, *WRITERS)}
 TEXT = r"""
 [B13]
 read("v.txt", "")
@@ -256,6 +253,8 @@ write_vectors(TWO, "x.parquet", columns=NAMES[:1])
 write_vectors(TWO, "x.parquet", columns=NAMES.rename({"name": "count"}))
     Columns of names must have other names than key, count, vector, got 'count': rename
     it.
+write_vectors(TWO, "x.sql", columns=NAMES.rename({"name": "vector"}))
+    Columns of names must have other names than vector: rename it.
 [B54]
 write_vectors(LARGE, "x.npz", dtype="float16")
     `dtype` float16 cannot hold the value 1e+60.

@@ -26,8 +26,7 @@ TRAIN += " --no-report --attributes items.csv kind words:name --workdir"
 
 
 @pytest.fixture(autouse=True)
-def place(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def place(own_folder):
     Path("sessions.txt").write_text("\n".join(map(" ".join, SESSIONS)))
     rows = ["item,name,kind", "tea,Green Tea,food", "saw,GREEN saw,tool", "milk,,food"]
     rows += ["hammer,Big hammer's head,tool", "milk,,drink", "lamp,lamp,light"]

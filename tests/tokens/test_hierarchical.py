@@ -1,6 +1,5 @@
-"""Hierarchical softmax and subwords around their updates: scores, files, words."""
+"""Hierarchical softmax and subwords around their updates: files and words."""
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -10,69 +9,17 @@ import pytest
 from embedder import EmbeddingTrainer
 from embedder.cli.main import main
 from embedder.config import Config, with_options
-from embedder.config.token_options import TokensOptions
 from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import BaseVocabulary, encode
 from embedder.data.huffman import codes_and_points, huffman_tree, node_sums
-from embedder.data.split import Sequences
-from embedder.data.vocabulary import Vocabulary, keep_limit, write_vocabulary
+from embedder.data.vocabulary import Vocabulary, write_vocabulary
 from embedder.engine.mesh_layout import MeshLayout
 from embedder.tokens import continue_training
 from embedder.tokens.backends import pick_backend
-from tests.held_out import log_likelihood
 
 COUNTS = np.array([40, 20, 20, 5, 1])
-SMALL = Sequences(np.array([0, 1, 2, 0, 3, 4, 0, 1]), np.array([5, 1, 2]))
 HS = {"hs": True, "vector_size": 8, "min_count": 1, "epochs": 2, "block": 32}
 negatives = pytest.mark.parametrize("negative", [0, 5])
-
-
-def by_branches(hidden: np.ndarray, nodes: np.ndarray, token: int) -> float:
-    """P'(token | hidden), (92), a branch at a time."""
-    found = codes_and_points(huffman_tree(COUNTS))
-    end = found.lengths[: token + 1].sum()
-    path = slice(end - found.lengths[token], end)
-    p = 1.0
-    for code, node in zip(found.codes[path], found.points[path], strict=True):
-        first = 1 / (1 + math.exp(-(nodes[node] @ hidden)))
-        p *= 1 - first if code else first
-    return p
-
-
-@negatives
-@pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
-@pytest.mark.parametrize("sample", [0.0, 0.01])
-def test_log_likelihood_is_that_of_the_branches(
-    monkeypatch, architecture, sample, negative
-):
-    options = TokensOptions(
-        architecture=architecture, sample=sample, negative=negative, hs=True
-    )
-    rng = np.random.default_rng(0)
-    input = rng.normal(size=(5, 3))
-    output = rng.normal(size=(5 * options.num_output_tables, 3))
-    nodes, keep = output[-5:], (keep_limit(COUNTS, sample) + 1.0) / 2**32
-    found = []
-
-    def predict(hidden: np.ndarray, target: int) -> None:
-        whole = np.array([by_branches(hidden, nodes, i) for i in range(5)])
-        assert whole.sum() == pytest.approx(1, rel=1e-12)
-        found.append(math.log(whole[target] / keep[target] / (whole / keep).sum()))
-
-    ends = np.cumsum(SMALL.lengths)
-    for ids in np.split(SMALL.ids, ends[:-1]):
-        for t, token in enumerate(ids):
-            near = [j for j in range(len(ids)) if j != t]
-            if architecture == "cbow" and near:
-                predict(input[ids[near]].mean(axis=0), token)
-            elif architecture == "skipgram":
-                for j in near:
-                    predict(input[token], ids[j])
-    for chunk in (2**20, 25):  # all rows, two rows
-        monkeypatch.setattr("embedder.tokens.heldout.CHUNK_VALUES", chunk)
-        score = log_likelihood(options, input, output, COUNTS, SMALL, 9)
-        assert score.num_pairs == len(found)
-        assert score.mean == pytest.approx(np.mean(found), rel=1e-12)
 
 
 def test_the_kernel_is_picked_for_long_runs():
@@ -152,8 +99,7 @@ def test_unknown_words_have_vectors(sequences, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.row("B88")
-def test_runs_have_unknown_words_and_go_on(sequences, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+def test_runs_have_unknown_words_and_go_on(sequences, own_folder, capsys):
     Path("corpus.txt").write_text("".join(" ".join(x) + "\n" for x in sequences))
     train = "train corpus.txt --min-count 1 --vector-size 8 --epochs 1 --loader memory"
     train += " --subwords 2 4 --buckets 500 --workdir"

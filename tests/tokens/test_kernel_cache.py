@@ -14,8 +14,6 @@ import pytest
 
 from embedder.disk.kernel_cache import cached_on_disk
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
@@ -141,8 +139,7 @@ def test_copies_of_a_source_file_share_what_one_of_them_compiled(tmp_path, monke
 
 
 @pytest.mark.row("F28")
-def test_without_a_home_no_folder_of_that_name_is_made(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_without_a_home_no_folder_of_that_name_is_made(own_folder, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # of no user
     monkeypatch.setattr(numba.config, "CACHE_DIR", "")
@@ -152,4 +149,4 @@ def test_without_a_home_no_folder_of_that_name_is_made(tmp_path, monkeypatch):
         classmethod(lambda *arguments: None),
     )
     added(compiled())
-    assert os.listdir(tmp_path) == []
+    assert os.listdir() == []

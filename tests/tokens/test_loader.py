@@ -61,13 +61,6 @@ def assert_same(actual: StepBatches, desired: StepBatches) -> None:
 
 
 @pytest.mark.parametrize("name", ["memory", "tfdata"])
-def test_loader_gives_the_shards_in_order(name, source):
-    places = range(len(source.encoded.shard_tokens))
-    expected = [(source.updates(1, place), 10**6) for place in places]
-    assert_same(updates_of(chunks(name, source)), updates_of(expected))
-
-
-@pytest.mark.parametrize("name", ["memory", "tfdata"])
 def test_what_comes_after_an_update_is_the_rest_of_all(name, source):
     """After the first, the last of a shard, one within a shard, and the last of all."""
     whole = updates_of(chunks(name, source))
@@ -137,29 +130,6 @@ def test_loss_interval_is_16_from_1024_updates_an_epoch(num_tokens, interval):
 )
 def test_a_chunk_is_64k_tokens_or_a_small_epoch(tokens, per_update, size):
     assert choose_updates_per_call(tokens, per_update) == size
-
-
-def test_epoch_visits_every_shard_once(encoded):
-    made = make_source(encoded, sample=0.0)
-    num_shards = len(encoded.shard_tokens)
-    assert num_shards > 3
-    for epoch in range(2):
-        assert sorted(made.shard_order(epoch)) == list(range(num_shards))
-        counts = np.zeros(len(encoded.vocabulary), np.int64)
-        for place in range(num_shards):
-            updates = made.updates(epoch, place)
-            counts += np.bincount(
-                updates.blocks.ids[updates.blocks.sequence >= 0], minlength=len(counts)
-            )
-        np.testing.assert_array_equal(counts, encoded.vocabulary.counts)
-
-
-def test_progress_by_hand():
-    encoded = encode(sequences_corpus([["a"] * 32]), 1)
-    made = make_source(encoded, sample=0.0, epochs=range(3, 5))
-    # 4 blocks, 2 an update: 0 and 1/2 of the first of two epochs, then of the second.
-    assert made.updates(3, 0).progress.tolist() == [0.0, 0.25]
-    assert made.updates(4, 0).progress.tolist() == [0.5, 0.75]
 
 
 def test_a_share_is_those_blocks_of_the_whole_updates(encoded):

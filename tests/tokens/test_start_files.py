@@ -1,8 +1,6 @@
 """Files of vectors to start from, and of keys to freeze; and the same from Python."""
 
-import gzip
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +8,7 @@ import pytest
 from embedder import EmbeddingTrainer, read_vectors
 from embedder.cli.main import main
 from embedder.errors import InputError
-from embedder.vectors.export import endings, write_vectors
+from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 
 OPTIONS = {"vector_size": 3, "min_count": 1, "epochs": 2, "sample": 0}
@@ -19,15 +17,9 @@ TEXT = [["a", "b", "c", "a", "d"] * 4] * 30
 EXPECTED = VECTORS.matrix[[1, 0]]  # of a and b
 
 
-@pytest.mark.parametrize("name", [*endings(), "glove.txt", "glove.vec.gz"])
-def test_every_format_is_read(tmp_path, caplog, name):
+def test_what_starts_from_a_file_and_what_is_frozen_is_logged(tmp_path, caplog):
     caplog.set_level("INFO")
-    path = tmp_path / f"vectors{name}"
-    if name.startswith("glove"):
-        with (gzip.open if name.endswith("gz") else open)(path, "wt") as file:
-            file.write("b 0 1 2\na 3 4 5\nz 6 7 8\n")
-    else:
-        write_vectors(VECTORS, path)
+    write_vectors(VECTORS, path := tmp_path / "vectors.vec.gz")
     trainer = EmbeddingTrainer(**OPTIONS | {"dtype": "float64"})
     trainer.fit(TEXT, init_from=path, freeze="known")
     found = rows(trainer, "ab")
@@ -38,24 +30,6 @@ def test_every_format_is_read(tmp_path, caplog, name):
         "frozen: 2 of 4 rows of the input table",
     ]
     assert [x for x in caplog.messages if x.startswith(("start:", "frozen:"))] == lines
-
-
-def test_rows_of_files_without_a_key_are_skipped(tmp_path, capsys, monkeypatch):
-    """A byte order mark is no part of the most frequent key."""
-    monkeypatch.chdir(tmp_path)
-    Path("text.txt").write_text("a b c a d\n" * 30)
-    Path("glove.txt").write_bytes(b"\xef\xbb\xbfa 0 1\nb 2 3\na 4 5\n\xe7 6 7\n")
-    flags = "--vector-size 2 --min-count 1 --epochs 1 --no-report --loader memory"
-    command = ["train", "text.txt", "--init-from", "glove.txt", "--freeze", "known"]
-    assert main([*command, *flags.split(), "--workdir", "strict"]) == 2
-    assert "--key-errors skip leaves such rows out" in capsys.readouterr().err
-    command += ["--key-errors", "skip", "--workdir", "run"]
-    assert main([*command, *flags.split()]) == 0
-    done = capsys.readouterr()
-    assert "left out: 2." in done.out + done.err
-    found = read_vectors("run")
-    np.testing.assert_array_equal(found["a"], [0, 1])
-    np.testing.assert_array_equal(found["b"], [2, 3])
 
 
 def test_fit_starts_from_vectors_a_file_or_a_trainer(tmp_path):

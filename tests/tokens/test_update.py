@@ -17,7 +17,7 @@ from embedder.tokens import objective, train_step
 from embedder.tokens.cbow import CBOW
 from embedder.tokens.objective import Rows
 from embedder.tokens.prepare import summed_weights
-from embedder.tokens.row_lr_multipliers import RowLrMultipliers, with_factors
+from embedder.tokens.row_lr_multipliers import with_factors
 from embedder.tokens.skipgram import SKIPGRAM
 from embedder.tokens.train_step import host_state, updates_function
 from migration.parity.updates import random_factors as factors
@@ -83,22 +83,18 @@ def test_frozen_rows_and_their_accumulators_stay_equal_to_the_last_bit(
         assert (found[name][~frozen] != before[~frozen]).any()
 
 
-def compiled_text(rule, given: RowLrMultipliers) -> str:
-    case = Case("large", 50_000, (4, 1, 32), tile=8, noise=6)
-    sample = case.sample(dtype="float32", optimizer="sgd")
-    updates = jitted_updates(sample, rule)
-    state = device_state(host_state(rule, sample.input, sample.output))
-    if given.tables:
-        state = with_factors(state, given)
-    return updates.lower(state, sample.batch).compile().as_text()
-
-
 @pytest.mark.spread(1)
 @pytest.mark.parametrize("rule", RULES, ids=OPTIMIZERS)
 def test_tables_are_not_copied_by_an_update(rule):
     """A gather or a scatter too many makes XLA copy a table in each step. Factors cost
     no scatter."""
-    texts = [compiled_text(rule, x) for x in (RowLrMultipliers(), factors(50_000))]
+    case = Case("large", 50_000, (4, 1, 32), tile=8, noise=6)
+    sample = case.sample(dtype="float32", optimizer="sgd")
+    state = device_state(host_state(rule, sample.input, sample.output))
+    texts = [
+        jitted_updates(sample, rule).lower(each, sample.batch).compile().as_text()
+        for each in (state, with_factors(state, factors(50_000)))
+    ]
     shape = "f32[50000" if rule.sums_rows else "f32[50000,8]"  # accumulators as well
     for text in texts:
         lines = [line for line in text.splitlines() if shape in line]
@@ -138,19 +134,11 @@ def test_weights_are_summed_by_row_and_update(num_updates, at_once):
         np.testing.assert_allclose(total[row < 7], expected[row < 7], rtol=1e-6)
 
 
-def test_first_vectors_are_uniform_and_depend_on_the_seed_alone(monkeypatch):
+def test_first_vectors_are_the_same_however_many_are_drawn_at_once(monkeypatch):
     table = compiled_step.initial_input(1000, 10, np.float64, seed=1)
-    assert table.min() >= -0.05 and table.max() < 0.05
-    assert abs(table.mean()) < 0.001
-    assert table.std() == pytest.approx(0.1 / np.sqrt(12), rel=0.02)
     monkeypatch.setattr(compiled_step, "_ROWS_AT_ONCE", 7)
     again = compiled_step.initial_input(1000, 10, np.float64, seed=1)
     np.testing.assert_array_equal(again, table, strict=True)
-    single = compiled_step.initial_input(1000, 10, np.float32, seed=1)
-    np.testing.assert_allclose(single, table, rtol=1e-6, atol=1e-9)
-    assert not np.array_equal(
-        compiled_step.initial_input(1000, 10, np.float64, 2), table
-    )
 
 
 @pytest.mark.parametrize("x", [-1e4, -20.0, 0.0, 20.0, 1e4])

@@ -34,15 +34,12 @@ def trained() -> EmbeddingTrainer:
     return EmbeddingTrainer(**SMALL).fit(OLD)
 
 
-def grown(trainer: EmbeddingTrainer) -> Encoded:
-    known = Vocabulary(trainer.index_to_key, trainer._model().counts)
-    return encode(sequences_corpus(NEW), 1, BaseVocabulary(known, grows=True))
-
-
 def test_the_plan_of_an_update(trained):
     """(69) and (70): factors and draws by the new text; counts of both texts."""
     base = trained._model()
-    update = plan_update(base, grown(trained), [], TokensOptions())
+    known = BaseVocabulary(Vocabulary(base.tokens, base.counts), grows=True)
+    new = encode(sequences_corpus(NEW), 1, known)
+    update = plan_update(base, new, [], TokensOptions())
     vocabulary = update.encoded.vocabulary
     assert vocabulary.tokens == ["a", "b", "c", "n"]
     assert vocabulary.counts.tolist() == [45, 40, 25, 15]
@@ -131,9 +128,8 @@ def test_sequences_with_new_tokens_are_replayed_in_every_epoch():
 
 
 @pytest.fixture
-def base(tmp_path, monkeypatch) -> list[str]:
+def base(own_folder) -> list[str]:
     """The options of an update of the run `old`, in a folder of its own."""
-    monkeypatch.chdir(tmp_path)
     for name, sequences in (("old", OLD), ("new", NEW)):
         lines = [" ".join(sequence) for sequence in sequences]
         Path(f"{name}.txt").write_text("\n".join(lines))
@@ -306,14 +302,6 @@ def test_an_update_replays_a_base_with_held_out_sequences(base, capsys):
     assert (entry["holdout"], entry["num_tokens"]) == (0.2, 4)
     again = "train new.txt --resume replayed --replay 0.5 --workdir again --dry-run"
     assert main(again.split()) == 0
-
-
-def test_an_update_may_have_the_corpus_of_its_base(base):
-    longer = ["train", "--resume", "old", "--epochs", "3", "--workdir", "longer"]
-    assert main(longer) == 0
-    old, new = (read_model(Path(run, "model.npz")) for run in ("old", "longer"))
-    assert new.loss_history[:5] == old.loss_history and len(new.loss_history) == 8
-    assert new.counts.tolist() == old.counts.tolist()
 
 
 @pytest.mark.row("B37")

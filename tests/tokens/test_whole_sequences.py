@@ -19,6 +19,7 @@ from embedder.data.sessions import frame_corpus
 from embedder.engine.epochs import run_epochs
 from embedder.tokens.plan import TrainingPlan
 from embedder.tokens.trainer import TokensTrainer
+from tests.loops import Loops
 
 HOLDOUT, CAP, NEGATIVE, SIZE = 0.25, 3.0, 2, 5
 EPOCHS = range(2)
@@ -76,66 +77,6 @@ def multiplicities(sizes: list[int], seed: int) -> list[np.ndarray]:
     return found
 
 
-def held_out(shard: int, size: int) -> np.ndarray:
-    """(57)."""
-    rng = np.random.default_rng(np.random.SeedSequence(0, spawn_key=(3, shard)))
-    return rng.integers(2**32, size=size) < round(2**32 * HOLDOUT)
-
-
-class Loops:
-    """A model that is trained pair by pair."""
-
-    def __init__(self, tables, architecture: str, optimizer: str):
-        self.tables = [np.array(table) for table in tables]
-        self.sums = [np.zeros(len(table)) for table in tables]
-        self.architecture, self.optimizer = architecture, optimizer
-        self.loss = self.terms = 0.0
-
-    def update(self, tokens, rate: float) -> None:
-        """Applies the terms of tokens: (id, ids of the contexts, noise ids, m w)."""
-        self.gradients = [np.zeros_like(table) for table in self.tables]
-        self.weights = [np.zeros(len(table)) for table in self.tables]
-        for token, contexts, noise, weight in tokens:
-            getattr(self, f"_{self.architecture}")(token, contexts, noise, weight)
-        for table, sums, gradient, weight in zip(
-            self.tables, self.sums, self.gradients, self.weights, strict=True
-        ):
-            scale = np.minimum(1, CAP / np.maximum(weight, 1e-300))
-            if self.optimizer == "adagrad":
-                sums += (gradient**2).mean(axis=1)
-                scale = 1 / (np.sqrt(sums) + 1e-8)
-            table -= rate * scale[:, np.newaxis] * gradient
-
-    def _skipgram(self, token, contexts, noise, weight) -> None:
-        vector, share = self.tables[0][token], NEGATIVE / len(noise)
-        for context in contexts:
-            self.gradients[0][token] += self._term(vector, context, -1, weight)
-            for k in noise:
-                gradient = self._term(vector, k, 1, weight * share)
-                self.gradients[0][token] += gradient
-            self.weights[0][token] += weight
-            self.terms += weight
-
-    def _cbow(self, token, contexts, noise, weight) -> None:
-        mean, share = self.tables[0][contexts].mean(axis=0), NEGATIVE / len(noise)
-        gradient = self._term(mean, token, -1, weight)
-        for k in noise:
-            gradient = gradient + self._term(mean, k, 1, weight * share)
-        for context in contexts:
-            self.gradients[0][context] += gradient / len(contexts)
-            self.weights[0][context] += weight / len(contexts)
-        self.terms += weight
-
-    def _term(self, hidden, row: int, sign: int, count: float) -> np.ndarray:
-        """count softplus(sign hidden . u_row); returns its derivative by `hidden`."""
-        score = hidden @ self.tables[1][row]
-        error = count * sign / (1 + np.exp(-sign * score))
-        self.loss += count * np.logaddexp(0, sign * score)
-        self.gradients[1][row] += error * hidden
-        self.weights[1][row] += count
-        return error * self.tables[1][row]
-
-
 def loops(
     planned: TokensTrainer, number: int, architecture: str, optimizer: str
 ) -> Loops:
@@ -147,15 +88,16 @@ def loops(
     first = np.concatenate([[0], np.cumsum(sizes)])
     given, start = sessions(), planned.initial_state().params["tables"]
     id_of = {token: i for i, token in enumerate(encoded.vocabulary.tokens)}
-    model = Loops(
-        [start[name][number] for name in ("input", "output")], architecture, optimizer
-    )
+    tables = [start[name][number] for name in ("input", "output")]
+    model = Loops(tables, architecture, optimizer, CAP, NEGATIVE)
     alpha, low, pairs = config.tables.alpha, config.tables.min_alpha, 0
     for epoch in EPOCHS:
         model.loss = model.terms = 0.0
         for index, shard in enumerate(source.shard_order(epoch)):
             found = source.updates(epoch, index)
-            out = held_out(shard, sizes[shard])
+            of_shard = np.random.SeedSequence(0, spawn_key=(3, shard))  # (57)
+            hashes = np.random.default_rng(of_shard).integers(2**32, size=sizes[shard])
+            out = hashes < round(2**32 * HOLDOUT)
             seen = {}
             for s, progress in enumerate(found.progress):
                 tokens = []

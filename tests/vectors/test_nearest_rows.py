@@ -30,16 +30,6 @@ def oracle(matrix, queries, num, metric, excluded, among):
     return np.array(ids), np.array(scores)
 
 
-def made(num_rows, size, rng, dtype):
-    """Rows of which some are equal, some zero, and some equal but for their length."""
-    matrix = rng.standard_normal((num_rows, size))
-    twins = rng.permutation(num_rows)[: num_rows // 4]
-    matrix[twins] = matrix[twins[0]]
-    matrix[twins[::2]] *= 2.0
-    matrix[rng.permutation(num_rows)[:3]] = 0
-    return matrix.astype(dtype)
-
-
 @pytest.mark.spread(3)
 @pytest.mark.parametrize("metric", ["cosine", "dot"])
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -49,12 +39,19 @@ def made(num_rows, size, rng, dtype):
 def test_results_are_those_of_sorting_all_rows(
     monkeypatch, metric, dtype, num_scores, num_candidates
 ):
-    """Whatever the blocks; with 30 candidates also where they must be ranked early."""
+    """Whatever the blocks; with 30 candidates also where they must be ranked early.
+
+    Some rows are equal, some zero, and some equal but for their length.
+    """
     monkeypatch.setattr(module, "_SCORES", num_scores)
     monkeypatch.setattr(module, "_CANDIDATES", num_candidates)
     monkeypatch.setattr(module, "_VALUES", 50)
     rng = np.random.default_rng(5)
-    matrix = made(150, 7, rng, dtype)
+    matrix = rng.standard_normal((150, 7)).astype(dtype)
+    twins = rng.permutation(150)[:37]
+    matrix[twins] = matrix[twins[0]]
+    matrix[twins[::2]] *= 2.0
+    matrix[rng.permutation(150)[:3]] = 0
     rows = rng.permutation(150)[:12]
     queries = np.vstack([matrix[rows].astype(np.float64), np.zeros((1, 7))])
     excluded = [[int(row), int(rng.integers(150))] for row in rows] + [[]]

@@ -13,7 +13,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-from embedder.errors import InputError
 from embedder.vectors.export import write_vectors
 from embedder.vectors.vectors import Vectors
 from tests.commands import SECONDS
@@ -169,9 +168,6 @@ def test_names_are_columns(server):
         ["b", "", "-2", "0", ""],
         ["c", 'of ":table"', "", "", "f"],
     ]
-    names = names.select(vector="price")
-    with pytest.raises(InputError, match="other names than vector"):
-        write_vectors(vectors, server.folder / "x.sql", columns=names)
 
 
 def test_integer_keys_are_numbers(server):
