@@ -126,6 +126,8 @@ ROOMS = {
     "parity": ("embedder/encoders", "embedder/tokens", "embedder/engine", "legacy"),
     "tokens": ("embedder/engine",),
 }
+LONG = "slow/bench", "slow/gensim_interface"
+"""Slow tests that are weekly: they are long, and of what seldom changes."""
 OTHERS = ("README.md", "docs", "embedder/api", "embedder/base", "embedder/config")
 
 
@@ -193,7 +195,7 @@ def of_bench(start: str) -> str:
 
 
 NIGHTLY = [
-    *slow_parts(),
+    *(each for each in slow_parts() if each.name not in LONG),
     Part(
         "browser",
         lambda: ["python -m pytest -m 'slow or not slow' -k browser tests/report"],
@@ -206,6 +208,9 @@ NIGHTLY = [
         ("embedder/engine", "tests/parallel"),
         programs=("openmpi-bin:mpirun",),
     ),
+]
+WEEKLY = [
+    *(each for each in slow_parts() if each.name in LONG),
     Part(
         "fasttext",  # the wheel is of Python 3.11 and older; `fasttext` compiles C++
         lambda: [
@@ -468,20 +473,24 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog=f".ci/{script}")
     is_nightly = script == "nightly"
     if is_nightly:
-        parser.add_argument("parts", nargs="*", metavar="PART", help="all by default")
+        parser.add_argument("parts", nargs="*", metavar="PART", help="parts to run")
+        parser.add_argument("--all", action="store_true", help="weekly ones, too")
         parser.add_argument("--changed", metavar="REF", help="for changes since REF")
-        parser.add_argument("--list", action="store_true", help="print the names alone")
+        parser.add_argument("--list", action="store_true", help="print the parts alone")
     options = parser.parse_args(arguments)
     results, parts = None, LANDING
     if is_nightly:
         try:
-            parts = chosen(NIGHTLY, options.parts, options.changed)
+            is_any = any([options.parts, options.changed, options.all, options.list])
+            parts = [*NIGHTLY, *WEEKLY] if is_any else NIGHTLY
+            parts = chosen(parts, options.parts, options.changed)
         except ValueError as error:
             print(f".ci/nightly: {error}", file=sys.stderr)
             return 2
         if options.list:
             for part in parts:
-                print(f"{part.name:24} {' '.join(part.for_files)}")
+                when = "nightly" if part in NIGHTLY else "weekly"
+                print(f"{part.name:24} {when:8} {' '.join(part.for_files)}")
             return 0
         if not parts:
             print(f"Nothing that changed since {options.changed} needs a part.")

@@ -114,7 +114,7 @@ def test_parts_are_chosen_by_name_and_by_what_changed(checks):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["slow/none"], "`PART` must be one of slow, slow/bench, "),
+        (["slow/none"], "`PART` must be one of slow, slow/contract, "),
         (["--changed", "no-commit"], "`--changed` must be a commit of this checkout: "),
     ],
 )

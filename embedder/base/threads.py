@@ -38,7 +38,8 @@ def use_threads() -> None:
 
 
 def _note_jax() -> None:
-    """Before a fork: notes whether JAX is in use, by whomever."""
+    """Before a fork: notes whether JAX is in use, by whomever; there is no public way
+    to ask (jax-ml/jax issue 23320)."""
     global _user
     bridge = sys.modules.get("jax._src.xla_bridge")
     if _user is None and bridge is not None and bridge.backends_are_initialized():

@@ -34,7 +34,8 @@ class _Cache(CacheInterface):
 
     JAX's own class leaves half a file when it is killed, never replaces a damaged file,
     and logs two lines for each. Its public settings are the folder and the size: one
-    for the class is missing, and `CacheInterface` is private, too.
+    for the class is missing, and `CacheInterface` is private, too (jax-ml/jax issue
+    15739 asks for more of the cache in public).
     """
 
     def __init__(self, folder: Path):
@@ -157,7 +158,8 @@ def _has_cuda() -> bool:
 
 
 def _has_started() -> bool:
-    """Whether JAX has used a device; JAX has no public way to ask."""
+    """Whether JAX has used a device; there is no public way to ask (jax-ml/jax issue
+    23320)."""
     from jax._src import xla_bridge
 
     return xla_bridge.backends_are_initialized()

@@ -279,6 +279,13 @@ class _NearestSessions:
         """Factors of the similarities of sessions, f64[n]."""
         return np.ones(len(session))
 
+    def _idf(self, strength: float) -> np.ndarray:
+        """1 + `strength` log(S / n_c) of items c with n_c occurrences in S sessions,
+        f32[V], at least 0."""
+        num, counts = self.sessions.items.shape[0], self.sessions.counts
+        idf = np.log(max(num, 1) / np.maximum(counts, 1))
+        return np.maximum(1 + strength * idf, 0).astype(np.float32)
+
     def _contributions(
         self,
         nearest: _Candidates,
@@ -320,9 +327,7 @@ class VSKNN(_NearestSessions):
 
     @functools.cached_property
     def _of_items(self) -> np.ndarray:
-        num, counts = self.sessions.items.shape[0], self.sessions.counts
-        idf = np.log(max(num, 1) / np.maximum(counts, 1))
-        return np.maximum(1 + self.idf * idf, 0).astype(np.float32)
+        return self._idf(self.idf)
 
     def _weights(self, age: np.ndarray, length: np.ndarray) -> np.ndarray:
         return (length - age) / length
@@ -358,6 +363,7 @@ class STAN(_NearestSessions):
 
     Args:
       session_scale: 0: all sessions alike, as where no order of them is known.
+      idf: as of `VSKNN`, from VSTAN of Ludewig et al. 2021; 0: off, as in 2019.
     """
 
     k: int = 500
@@ -365,11 +371,23 @@ class STAN(_NearestSessions):
     query_scale: float = 1.02
     session_scale: float = 0.0
     item_scale: float = 2.05
+    idf: float = 0.0
 
     @functools.cached_property
     def _by_distance(self) -> np.ndarray:
         factors = np.exp(-np.arange(2**_BITS) / self.item_scale)
         return factors.astype(np.float32)
+
+    @functools.cached_property
+    def _of_items(self) -> np.ndarray:
+        return self._idf(self.idf)
+
+    @classmethod
+    def of_mixture(cls, sessions: Sessions) -> Self:
+        """The part of a mixture: with idf, with less weight of the older half of the
+        sessions, and more of items far from the one in common."""
+        half = sessions.items.shape[0] / 2
+        return cls(sessions, session_scale=half, item_scale=3.5, idf=1.0)
 
     def _weights(self, age: np.ndarray, length: np.ndarray) -> np.ndarray:
         return np.exp(-age / self.query_scale)
@@ -393,7 +411,8 @@ class STAN(_NearestSessions):
         position: np.ndarray,
     ) -> np.ndarray:
         distance = np.abs(position - nearest.position.astype(np.int32)[number])
-        return nearest.similarity[number] * self._by_distance[distance]
+        by_distance = nearest.similarity[number] * self._by_distance[distance]
+        return by_distance * self._of_items[item] if self.idf else by_distance
 
 
 def _distinct_items(

@@ -4,8 +4,8 @@
 
 with h_q.u_c of `ranking.by_vectors`, and s_k the share that part k gives an item, its
 scores divided by their sum: of `sequential_rules`, of `association_rules`, of followers
-of the last item, of `STAN`, and of the items of the session itself, where they are
-candidates. But for a constant of each session this is a log-linear mixture of
+of the last item, of `STAN` with idf, and of the items of the session itself, where
+they are candidates. But for a constant of each session this is a log-linear mixture of
 probabilities (Hinton 2002, Training Products of Experts). The weights are those of a
 conditional logit model (McFadden 1974) of held-out sessions: the likelihood of the
 target among the candidates that a part ranks high.
@@ -38,6 +38,7 @@ from embedder.metrics.next_item_baselines import (
     NEWEST_SESSIONS,
     STAN,
     PairRules,
+    Sessions,
     count_pairs,
 )
 from embedder.metrics.ranking import (
@@ -76,7 +77,7 @@ class Weights(NamedTuple):
     rules: float = 0.2  # SR
     associations: float = 0.0  # AR
     followers: float = 0.15  # a Markov chain
-    neighbors: float = 0.2  # STAN
+    neighbors: float = 0.2  # STAN with idf
     own: float = 0.0  # items of the session
     floor: float = 1e-3
 
@@ -288,7 +289,7 @@ class Mixture:
             "rules": PairRules(self.counts.rules, DECAY, self.means),
             "associations": PairRules(self.counts.associations, DECAY, self.means),
             "followers": PairRules(self.counts.followers, 0.0, self.means),
-            "neighbors": STAN.fit(self.counts.sessions, num_items),
+            "neighbors": STAN.of_mixture(Sessions.fit(self.counts.sessions, num_items)),
             "own": functools.partial(_own_items, num_items=num_items),
         }
         shares = {
@@ -617,7 +618,7 @@ def weights_text(weights: Weights) -> str:
         "SR",
         "AR",
         "followers",
-        "STAN",
+        "STAN with idf",
         "the session's own items",
         "floor",
     )

@@ -31,6 +31,7 @@ from tests.held_out import log_likelihood
 
 ITEMS = [f"{group}{i}" for group in "abc" for i in range(6)]
 COUNTED = {"same session", "followed most often", "SR", "AR", "VSKNN", "STAN"}
+COUNTED |= {"STAN with idf"}
 SMALL = ["--loader", "memory", "--vector-size", "8", "--min-count", "1"]
 SMALL += ["--epochs", "2"]
 

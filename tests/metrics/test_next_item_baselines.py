@@ -95,9 +95,13 @@ def loop_nearest(
     return [(each, x) for each, _, x in sorted(found)[-k:]]
 
 
+def inverse_frequency(item: int, idf: float) -> float:
+    return 1 + idf * log(len(TRAINING) / sum(TRAINING, []).count(item))
+
+
 def loop_vsknn(query: list[int], k: int, sample: int, idf: float) -> list[float]:
     weight = {item: n / len(query) for n, item in enumerate(query, 1)}
-    scores, everything = [0.0] * NUM, sum(TRAINING, [])
+    scores = [0.0] * NUM
 
     def shared(n: int, session: list[int]) -> float:
         return sum(weight[i] for i in weight if i in session) / len(weight)
@@ -105,15 +109,14 @@ def loop_vsknn(query: list[int], k: int, sample: int, idf: float) -> list[float]
     for similarity, session in loop_nearest(query, k, sample, shared):
         step = next(n for n, i in enumerate(reversed(query), 1) if i in session)
         for item in {*session}:
-            ratio = len(TRAINING) / everything.count(item)
-            scores[item] += similarity / step * (1 + idf * log(ratio))
+            scores[item] += similarity / step * inverse_frequency(item, idf)
     return scores
 
 
 def loop_stan(
-    query: list[int], k: int, sample: int, scales: tuple[float, float, float]
+    query: list[int], k: int, sample: int, settings: tuple[float, ...]
 ) -> list[float]:
-    of_query, of_session, of_item = scales
+    of_query, of_session, of_item, idf = settings
     weight = {i: exp((n + 1 - len(query)) / of_query) for n, i in enumerate(query)}
     norm = sqrt(sum(x * x for x in weight.values()))
 
@@ -128,7 +131,8 @@ def loop_stan(
         last = {item: n for n, item in enumerate(session)}
         shared = max(n for n, item in enumerate(session) if item in query)
         for item in last:
-            scores[item] += similarity * exp(-abs(last[item] - shared) / of_item)
+            by_distance = exp(-abs(last[item] - shared) / of_item)
+            scores[item] += similarity * by_distance * inverse_frequency(item, idf)
     return scores
 
 
@@ -146,8 +150,11 @@ def test_nearest_sessions_are_those_of_loops(monkeypatch, at_once, k, sample):
 
     for idf in (0.0, 2.0):
         compare(VSKNN(sessions, k, sample, idf), loop_vsknn, idf)
-    for scales in ((1.02, 0.0, 2.05), (2.5, 10.0, 5.0)):
-        compare(STAN(sessions, k, sample, *scales), loop_stan, scales)
+    for settings in ((1.02, 0.0, 2.05, 0.0), (2.5, 10.0, 5.0, 2.0)):
+        compare(STAN(sessions, k, sample, *settings), loop_stan, settings)
+    if (k, sample) == (100, 1000):
+        settings = 1.02, len(TRAINING) / 2, 3.5, 1.0
+        compare(STAN.of_mixture(sessions), loop_stan, settings)
 
 
 def test_without_evidence_all_scores_are_0():

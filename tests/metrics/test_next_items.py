@@ -20,6 +20,7 @@ from embedder.data.encode import encode
 from embedder.metrics import next_item_scores as module
 from embedder.metrics.next_item_baselines import (
     STAN,
+    Sessions,
     association_rules,
     markov,
     sequential_rules,
@@ -59,7 +60,7 @@ def shares_by_loops(query: list[int]) -> dict[str, np.ndarray]:
         "rules": sequential_rules(training, NUM, 0.5)(one).toarray()[0],
         "associations": association_rules(training, NUM, 0.5)(one).toarray()[0],
         "followers": markov(training, NUM)(one).toarray()[0],
-        "neighbors": STAN.fit(training, NUM)(one).toarray()[0],
+        "neighbors": STAN.of_mixture(Sessions.fit(training, NUM))(one).toarray()[0],
         "own": np.zeros(NUM),
     }
     for age, item in enumerate(reversed(query)):
@@ -241,10 +242,10 @@ def test_held_out_sessions_are_counted_when_the_weights_are_chosen(own_folder):
     scores = json.loads(Path("run/scores.json").read_text())["hr@10"]
     assert scores["mixture"][0] < 0.3
     found = read_next_items("run")
-    weights = Weights(0, 0, 0, 0, 1.0, 0, 1e-3)
-    nearest = found.mixtures["excluded"].with_weights(weights)
+    weights = Weights(0, 1.0, 0, 0, 1.0, 0, 1e-3)
+    counted = found.mixtures["excluded"].with_weights(weights)
     ids = [[found.ids[key] for key in session.split()] for session in sessions]
-    best, _ = nearest.top(flat([each[:3] for each in ids]), 10)
+    best, _ = counted.top(flat([each[:3] for each in ids]), 10)
     hits = sum(each[3] in items for each, items in zip(ids, best, strict=True))
     assert hits > 0.95 * len(sessions)
 

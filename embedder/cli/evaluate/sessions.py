@@ -54,7 +54,10 @@ _SEEN: dict[str, Seen] = {
 }
 _COUNTS = (1, 5), (6, 20)
 """Occurrences of targets that are reported together; and those above."""
-_COUNTED = "same session", "followed most often", "SR", "AR", "VSKNN", "STAN"
+_COUNTED = (
+    *("same session", "followed most often", "SR", "AR", "VSKNN", "STAN"),
+    "STAN with idf",
+)
 """Baselines that need the training data, in the order of rows."""
 _LONG = 4  # items of sessions that are hardly equal by chance
 _MAX_REPEATED = 0.05  # share of sessions that may be equal to ones of the training
@@ -305,7 +308,7 @@ def _baselines(
     of_counts: tuple[Scorer, ...] = (
         *(same_session(counts.sessions, num, decay), PairRules(counts.followers)),
         *(PairRules(counts.rules, decay), PairRules(counts.associations, decay)),
-        *(VSKNN(sessions), STAN(sessions)),
+        *(VSKNN(sessions), STAN(sessions), STAN.of_mixture(sessions)),
     )
     return scorers | dict(zip(_COUNTED, of_counts, strict=True)), missing
 

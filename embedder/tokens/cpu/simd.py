@@ -14,7 +14,7 @@ from typing import Any, Concatenate, ParamSpec, cast
 import numpy as np
 from llvmlite import ir
 from numba import extending, njit, types
-from numba.core import cgutils
+from numba.core import cgutils  # as in Numba's documented example of `extending`
 from numba.extending import models, register_model
 
 LANES = 16
