@@ -131,13 +131,6 @@ def data_folder() -> Path:
 
 
 @pytest.fixture
-def own_folder(tmp_path, monkeypatch) -> Path:
-    """Of the test: it is the current one."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-@pytest.fixture
 def sequences() -> list[list[str]]:
     """300 sequences of 0 to 40 tokens, Zipf-distributed over some 60 types."""
     rng = np.random.default_rng(0)
