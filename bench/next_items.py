@@ -28,6 +28,7 @@ from embedder.metrics.intervals import mean_estimates
 from embedder.metrics.next_item_baselines import (
     STAN,
     VSKNN,
+    Sessions,
     association_rules,
     markov,
     sequential_rules,
@@ -65,13 +66,10 @@ BASELINES: dict[str, Callable[[Sequences, int], Scorer]] = {
     "VSKNN without idf": lambda *data: VSKNN.fit(*data, idf=0.0),
     "VSKNN": VSKNN.fit,
     "STAN": STAN.fit,
-    "STAN, tuned": lambda *data: STAN.fit(
-        *data, sample=2500, query_scale=2.5, session_scale=100_000.0, item_scale=5.0
-    ),
+    "STAN with idf": lambda *data: STAN.of_mixture(Sessions.fit(*data)),
 }
 """By name. "all items": of the query, each with half of the weight of the next, newer
-one; else the last alone. "tuned": as session-rec has it for Diginetica, where a day has
-some 1,250 sessions."""
+one; else the last alone. "STAN with idf" is the part of the mixture."""
 
 TRAINED = "vectors", "mixture"
 """Of a training with the preset for items, and all items. It holds 5 % of the sessions

@@ -1076,8 +1076,8 @@ class EmbeddingTrainer:
           topn: number of items.
           seen: "included": items of the session can be the next.
           among: only these can be the next; unknown ones are ignored.
-          new_items: what the odds of items that `partial_fit` added with `grow` are
-            multiplied by, ALGORITHM.md (102): above 1 they come up more often.
+          new_items: how often sessions count for items that `partial_fit` added with
+            `grow`, ALGORITHM.md (102): above 1 these items come up more often.
 
         Raises:
           RuntimeError: it was not fitted with `next_items`.

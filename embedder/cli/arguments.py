@@ -280,8 +280,8 @@ class Next:
     seen: Literal["exclude", "include"] = "exclude"
     """Whether items of the session can be the next."""
     new_items: float = 1.0
-    """What the odds of items that updates (--grow) added are multiplied by: above 1,
-    they come up more often."""
+    """How often sessions count for items that updates (--grow) added: above 1, these
+    items come up more often."""
     queries: str | None = field(default=None, metadata={"flag": "--from"})
     """File of sessions: a text with a session a line, or a table of sessions as for
     train. Unknown items are left out."""

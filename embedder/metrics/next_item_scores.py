@@ -269,7 +269,7 @@ class Mixture:
     Args:
       input: input table, [V + U, D].
       output: output table of items, [V + U, D].
-      new_items: what the odds of items that updates added are multiplied by, > 0.
+      new_items: what the shares of items that updates added are multiplied by, > 0.
       means: where the tables have U items more than the V that are counted,
         f32[V + U, V]: the counts of an item are the means of those of others.
     """
@@ -310,6 +310,7 @@ class Mixture:
     def __call__(self, queries: Sequences) -> np.ndarray:
         """Scores f32[m, V + U] of m queries, none empty."""
         weights, num_items = self.weights, len(self.input)
+        new_items = np.float32(self.new_items)
         if weights.vectors:
             by_weighted = by_vectors(self.input, self.output, scale=weights.vectors)
             scores: Any = by_weighted(queries)
@@ -321,8 +322,9 @@ class Mixture:
                 share: Any = self.parts[name](queries)
                 starts = np.arange(len(queries[1])) * num_items
                 place = np.repeat(starts, np.diff(share.indptr)) + share.indices
-                flat[place] += weight * np.log1p(share.data / weights.floor)
-        scores[:, self.counts.num_old :] += math.log(self.new_items)
+                is_new = share.indices >= self.counts.num_old
+                ratio = share.data * np.where(is_new, new_items, 1) / weights.floor
+                flat[place] += weight * np.log1p(ratio)
         return scores
 
     def top(
@@ -400,7 +402,7 @@ class NextItems:
         Args:
           seen: whether items of the session can be the next.
           among: only these can be the next; unknown ones are ignored.
-          new_items: what the odds of items that updates added are multiplied by, (102).
+          new_items: how often sessions count for items that updates added, (102).
 
         Raises:
           InputKeyError: all items are unknown.

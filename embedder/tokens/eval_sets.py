@@ -229,12 +229,11 @@ def _item_counts(
     num_having = np.bincount(ids, minlength=len(counts))
     of_queries = np.bincount(cases.queries[0], minlength=len(counts))
     sessions = functools.cache(lambda: baselines.Sessions.fit(counted, len(counts)))
-    models = {"VSKNN": baselines.VSKNN, "STAN": baselines.STAN}
-    of_sessions = {**models, "STAN with idf": baselines.STAN.of_mixture}
-    for name, model in of_sessions.items():
-        sample = models[name.split()[0]].sample
-        if of_queries @ np.minimum(num_having, sample) <= _MOST_SORTED:
-            found[name] = model(sessions())
+    for model in baselines.VSKNN, baselines.STAN:
+        if of_queries @ np.minimum(num_having, model.sample) <= _MOST_SORTED:
+            found[model.__name__] = model(sessions())
+    if "STAN" in found:
+        found["STAN with idf"] = baselines.STAN.of_mixture(sessions())
     if num_products(counted, cases.queries, len(counts)) > _MOST_PRODUCTS:
         _log.info(
             'The baseline "same session" is left out: in sequences as long as these '

@@ -104,17 +104,20 @@ def begin_next_items(run: Workdir, encoded: TokenSource, base: Path | None) -> N
       OSError, InputError: files of the base are damaged.
     """
     before, weights = None, DEFAULT_WEIGHTS
-    if base is not None:
-        files = Workdir(base)
-        if base.is_dir() and files.counts.exists() and files.mixture.exists():
-            before = SessionCounts.read(files.counts)
-            weights = read_weights(files.mixture)
-        else:
-            _log.info("%s has no counts of sessions to go on from.", base)
+    if base is not None and _has_counts(base):
+        before = SessionCounts.read(Workdir(base).counts)
+        weights = read_weights(Workdir(base).mixture)
+    elif base is not None:
+        _log.info("%s has no counts of sessions to go on from.", base)
     report_stage("counting what follows what")
     counts = count_sessions(encoded, before)
     counts.write(run.counts, encoded.vocabulary.digest)
     write_weights(run.mixture, weights)
+
+
+def _has_counts(base: Path) -> bool:
+    files = Workdir(base)
+    return base.is_dir() and files.counts.exists() and files.mixture.exists()
 
 
 class Chosen(NamedTuple):
@@ -128,29 +131,31 @@ def choose_weights(
     mixture: Mixture,
     encoded: TokenSource,
     holdout: float,
-    default: BySeen = DEFAULT_WEIGHTS,
+    earlier: BySeen = DEFAULT_WEIGHTS,
 ) -> Chosen:
-    """The weights for the held-out sessions; `default` if there are too few.
+    """The weights for the held-out sessions; `DEFAULT_WEIGHTS` if there are too few.
+    An update keeps those of the run before it, which saw more kinds of sessions.
 
     The scores are of weights that are fitted to the other half of the sessions, and of
     counts without the held-out ones.
 
     Args:
       mixture: of counts of all sessions, those of `encoded` last.
+      earlier: of the run that this one updates.
     """
     if not holdout:
-        return Chosen(default, {})
+        return Chosen(earlier, {})
     counts = mixture.counts.without(held_out_sequences(encoded, holdout))
     mixture = dataclasses.replace(mixture, counts=counts)
     held_out, num_items = sequences(encoded, holdout), len(mixture.input)
     included, cases = (last_items(held_out, x) for x in ("included", "excluded"))
-    weights = dict(default)
-    if included.num >= FEWEST_CASES:
+    weights, is_open = dict(earlier), earlier == DEFAULT_WEIGHTS
+    if is_open and included.num >= FEWEST_CASES:
         weights["included"] = fit_weights(mixture, included)
     if not cases.num:
         return Chosen(weights, {})
-    folds = [(np.ones(cases.num, bool), default["excluded"])]
-    if cases.num >= FEWEST_CASES:
+    folds = [(np.ones(cases.num, bool), earlier["excluded"])]
+    if is_open and cases.num >= FEWEST_CASES:
         weights["excluded"], folds = fit_two_folds(mixture, cases)
     ranks = np.empty(cases.num, np.int64)
     for is_in, of_others in folds:
@@ -169,22 +174,29 @@ def finish_next_items(
     encoded: TokenSource,
     holdout: float,
     scores: ScoreTable,
+    base: Path | None,
 ) -> ScoreTable:
     """Writes the weights, and the counts of the corpus if they are gone; returns
-    `scores` with those of the mixture."""
+    `scores` with those of the mixture.
+
+    Args:
+      base: the run that this one updates.
+    """
     report_stage("weighing vectors and counts")
     try:
         digest = encoded.vocabulary.digest
         counts = SessionCounts.read(run.counts, len(model.tokens), digest)
-        before = read_weights(run.mixture)
+        weights = DEFAULT_WEIGHTS
+        if base is not None and _has_counts(base):
+            weights = read_weights(Workdir(base).mixture)
     except (OSError, InputError) as error:
         again = "Sessions are counted again, without those of earlier corpora."
         _log.warning("%s %s", error, again)
         begin_next_items(run, encoded, None)
-        counts, before = SessionCounts.read(run.counts), DEFAULT_WEIGHTS
+        counts, weights = SessionCounts.read(run.counts), DEFAULT_WEIGHTS
     assert model.token_output is not None, "`keeps_next_items`"
     mixture = Mixture(model.input, model.token_output, counts)
-    chosen = choose_weights(mixture, encoded, holdout, before)
+    chosen = choose_weights(mixture, encoded, holdout, weights)
     write_weights(run.mixture, chosen.weights)
     return with_mixture(scores, chosen.scores)
 

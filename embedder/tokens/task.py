@@ -212,7 +212,8 @@ class TokensTask:
         model = model._replace(key_type=self._corpus.key_type)
         if keeps_next_items(training.config):
             holdout = training.config.tables.sequence_holdout
-            scores = finish_next_items(run, model, training.encoded, holdout, scores)
+            about = holdout, scores, self._base_path
+            scores = finish_next_items(run, model, training.encoded, *about)
         if scores:
             write_scores(run, scores)
         write_model(run.model, model)
