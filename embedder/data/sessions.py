@@ -1,7 +1,7 @@
 """Sessions: the corpus of a table with a row for each item, or with lists of items.
 
-Rows may come in any order. Sessions are sorted by their names as text, so the format of
-the file, and the order of the rows where a column has it, change nothing.
+Rows may come in any order. Sessions are sorted by their names, short ones first, so the
+format of the file, and the order of the rows where a column has it, change nothing.
 """
 
 import contextlib

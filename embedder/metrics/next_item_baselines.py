@@ -383,11 +383,15 @@ class STAN(_NearestSessions):
         return self._idf(self.idf)
 
     @classmethod
-    def of_mixture(cls, sessions: Sessions) -> Self:
-        """The part of a mixture: with idf, with less weight of the older half of the
-        sessions, and more of items far from the one in common."""
+    def of_mixture(cls, sessions: Sessions, *, with_ages: bool = True) -> Self:
+        """The part of a mixture: with idf 1.
+
+        Args:
+          with_ages: older sessions count less, the oldest a seventh of the newest; not
+            right for queries that are as old as the sessions.
+        """
         half = sessions.items.shape[0] / 2
-        return cls(sessions, session_scale=half, item_scale=3.5, idf=1.0)
+        return cls(sessions, session_scale=half if with_ages else 0.0, idf=1.0)
 
     def _weights(self, age: np.ndarray, length: np.ndarray) -> np.ndarray:
         return np.exp(-age / self.query_scale)

@@ -270,6 +270,7 @@ class Mixture:
       input: input table, [V + U, D].
       output: output table of items, [V + U, D].
       new_items: what the shares of items that updates added are multiplied by, > 0.
+      with_ages: queries come after all sessions, so newer ones count more.
       means: where the tables have U items more than the V that are counted,
         f32[V + U, V]: the counts of an item are the means of those of others.
     """
@@ -279,17 +280,19 @@ class Mixture:
     counts: SessionCounts
     weights: Weights = Weights()
     new_items: float = 1.0
+    with_ages: bool = True
     means: scipy.sparse.csr_array | None = None
 
     @functools.cached_property
     def parts(self) -> dict[str, Scorer]:
         """The scorers of `PARTS`; all but the first give shares, which are sparse."""
         num_items = len(self.input)
+        sessions = Sessions.fit(self.counts.sessions, num_items)
         sparse_parts: dict[str, Scorer] = {
             "rules": PairRules(self.counts.rules, DECAY, self.means),
             "associations": PairRules(self.counts.associations, DECAY, self.means),
             "followers": PairRules(self.counts.followers, 0.0, self.means),
-            "neighbors": STAN.of_mixture(Sessions.fit(self.counts.sessions, num_items)),
+            "neighbors": STAN.of_mixture(sessions, with_ages=self.with_ages),
             "own": functools.partial(_own_items, num_items=num_items),
         }
         shares = {

@@ -233,7 +233,7 @@ def _item_counts(
         if of_queries @ np.minimum(num_having, model.sample) <= _MOST_SORTED:
             found[model.__name__] = model(sessions())
     if "STAN" in found:
-        found["STAN with idf"] = baselines.STAN.of_mixture(sessions())
+        found["STAN with idf"] = baselines.STAN.of_mixture(sessions(), with_ages=False)
     if num_products(counted, cases.queries, len(counts)) > _MOST_PRODUCTS:
         _log.info(
             'The baseline "same session" is left out: in sequences as long as these '

@@ -137,7 +137,7 @@ def choose_weights(
     An update keeps those of the run before it, which saw more kinds of sessions.
 
     The scores are of weights that are fitted to the other half of the sessions, and of
-    counts without the held-out ones.
+    counts without the held-out ones. These are of all times, so ages do not count.
 
     Args:
       mixture: of counts of all sessions, those of `encoded` last.
@@ -146,7 +146,7 @@ def choose_weights(
     if not holdout:
         return Chosen(earlier, {})
     counts = mixture.counts.without(held_out_sequences(encoded, holdout))
-    mixture = dataclasses.replace(mixture, counts=counts)
+    mixture = dataclasses.replace(mixture, counts=counts, with_ages=False)
     held_out, num_items = sequences(encoded, holdout), len(mixture.input)
     included, cases = (last_items(held_out, x) for x in ("included", "excluded"))
     weights, is_open = dict(earlier), earlier == DEFAULT_WEIGHTS

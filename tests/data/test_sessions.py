@@ -67,7 +67,7 @@ def grouped(frame: pl.DataFrame, columns: Columns = FOUND) -> list:
             rows.sort(key=lambda row: row[0])
     return [
         ([item for _, item in found[key]], weight_of(int(key)) if has_weights else None)
-        for key in sorted(found)
+        for key in sorted(found, key=lambda key: (len(key), key))
     ]
 
 

@@ -152,9 +152,10 @@ def test_nearest_sessions_are_those_of_loops(monkeypatch, at_once, k, sample):
         compare(VSKNN(sessions, k, sample, idf), loop_vsknn, idf)
     for settings in ((1.02, 0.0, 2.05, 0.0), (2.5, 10.0, 5.0, 2.0)):
         compare(STAN(sessions, k, sample, *settings), loop_stan, settings)
-    if (k, sample) == (100, 1000):
-        settings = 1.02, len(TRAINING) / 2, 3.5, 1.0
-        compare(STAN.of_mixture(sessions), loop_stan, settings)
+    if k == 100:
+        for with_ages, scale in ((True, len(TRAINING) / 2), (False, 0.0)):
+            model = STAN.of_mixture(sessions, with_ages=with_ages)
+            compare(model, loop_stan, (1.02, scale, 2.05, 1.0))
 
 
 def test_without_evidence_all_scores_are_0():
