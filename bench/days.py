@@ -30,7 +30,7 @@ PROGRAMS = {
     "update": ("train day-{day}.txt --resume {before} --grow --no-report", 1.0),
     "update, --new-items 2": ("", 2.0),  # the same runs
 }
-"""Commands by name, and the factor of the odds of new items."""
+"""Commands by name, and how often sessions count for new items."""
 
 
 _KINDS = "all", "old", "new"  # last items

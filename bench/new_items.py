@@ -3,8 +3,8 @@
 Of the clicks of Diginetica, 1,500 items with 10 to 100 sessions are taken out, with all
 their sessions: half of these are the update, and the other half ask. The vectors and
 counts of `embedder next` rank the last item of a session: where it is new, and where it
-is old, in a twentieth of the other sessions, which is held out. The odds of new items
-are multiplied by some factors (`--new-items`).
+is old, in a twentieth of the other sessions, which is held out. Sessions count some
+times as often for new items (`--new-items`).
 """
 
 import tempfile
@@ -105,7 +105,7 @@ def run(
 
     Args:
       programs: which to run; default: all.
-      factors: of the odds of new items.
+      factors: how often sessions count for new items.
       limit: sessions, at most; the newest are taken.
       seed: of the choice of new items and of held-out sessions.
     """

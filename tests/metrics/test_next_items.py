@@ -17,6 +17,7 @@ from embedder.cli.main import main
 from embedder.config import read_toml
 from embedder.data.corpus import text_corpus
 from embedder.data.encode import encode
+from embedder.data.split import held_out_sequences, sequences
 from embedder.metrics import next_item_scores as module
 from embedder.metrics.next_item_baselines import (
     STAN,
@@ -39,6 +40,7 @@ from embedder.metrics.next_item_scores import (
 from embedder.metrics.ranking import last_items, target_ranks
 from embedder.tokens import eval_sets
 from embedder.tokens.artefact import read_model
+from embedder.tokens.session_counts import choose_weights, count_sessions
 from embedder.vectors import search
 from tests.metrics.test_next_item_baselines import flat
 
@@ -252,6 +254,23 @@ def test_held_out_sessions_are_counted_when_the_weights_are_chosen(own_folder):
     best, _ = counted.top(flat([each[:3] for each in ids]), 10)
     hits = sum(each[3] in items for each, items in zip(ids, best, strict=True))
     assert hits > 0.95 * len(sessions)
+
+
+def test_weights_are_chosen_without_the_sessions_that_ask_and_without_ages(own_folder):
+    lines = (" ".join(map(str, ids)) for ids in SHOP)
+    Path("shop.txt").write_text("\n".join(lines) + "\n")
+    encoded = encode(text_corpus("shop.txt"), 1)
+    tables = RNG.normal(size=(2, 40, SIZE)).astype(np.float32)
+    mixture = Mixture(*tables, count_sessions(encoded))
+    chosen = choose_weights(mixture, encoded, 0.5).weights["included"]
+    left = mixture.counts.without(held_out_sequences(encoded, 0.5))
+    cases = last_items(sequences(encoded, 0.5), "included")
+
+    def fitted(**changes) -> Weights:
+        return fit_weights(dataclasses.replace(mixture, **changes), cases)
+
+    assert chosen == fitted(counts=left, with_ages=False)
+    assert chosen not in (fitted(counts=left), fitted(with_ages=False))
 
 
 def test_counts_can_do_without_some_of_the_last_sessions():
