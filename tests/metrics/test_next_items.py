@@ -72,7 +72,7 @@ def shares_by_loops(query: list[int]) -> dict[str, np.ndarray]:
 
 
 def score_by_loops(
-    query: list[int], weights: Weights, factors: np.ndarray
+    query: list[int], weights: Weights, factors: np.ndarray = np.ones(NUM)
 ) -> np.ndarray:
     ages = range(len(query) - 1, -1, -1)
     factors = factors / weights.floor
