@@ -71,8 +71,11 @@ def shares_by_loops(query: list[int]) -> dict[str, np.ndarray]:
     return {name: x / max(x.sum(), 1e-30) for name, x in found.items()}
 
 
+ONES = np.ones(NUM)
+
+
 def score_by_loops(
-    query: list[int], weights: Weights, factors: np.ndarray = np.ones(NUM)
+    query: list[int], weights: Weights, factors: np.ndarray = ONES
 ) -> np.ndarray:
     ages = range(len(query) - 1, -1, -1)
     factors = factors / weights.floor
