@@ -37,8 +37,7 @@ class Stream:
 
 def sequences() -> list[list[int]]:
     groups = FRAME.sort("visit", "at").group_by("visit").agg("thing")
-    by_text = sorted(groups.rows(), key=lambda row: str(row[0]))
-    return [items for _, items in by_text]
+    return [items for _, items in groups.sort("visit").rows()]
 
 
 def trained(source, **columns) -> EmbeddingTrainer:
