@@ -137,14 +137,14 @@ def updates_keep_what_is_known(samples) -> bool:
     return scores["update"] > 0.8 * scores["from the start"] > 0.2
 
 
-def larger_odds_find_new_items(samples) -> bool:
-    """More of the new ones, and less of the old ones."""
+def counted_more_often_new_items_are_found(samples) -> bool:
+    """No fewer of the new ones, and no more of the old ones."""
     rare, usual = ([score[0] for score in x["scores"]] for x in samples)
-    return rare[0] < usual[0] and rare[1] >= usual[1] > 0.2
+    return 0.2 < rare[0] <= usual[0] and rare[1] >= usual[1] > 0.2
 
 
 RIGHT = {
-    "new-items": larger_odds_find_new_items,
+    "new-items": counted_more_often_new_items_are_found,
     "dropin": lambda samples: all(
         x["fit"] > x["compile"] and (x["compile"] > 0) == (x["program"] != "legacy")
         for x in samples
