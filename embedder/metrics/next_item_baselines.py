@@ -177,6 +177,7 @@ class _NearestSessions:
     sessions: Sessions
     k: int
     sample: int
+    idf: float  # 0: none
 
     @classmethod
     def fit(cls, training: Sequences, num_items: int, **settings: Any) -> Self:
@@ -279,12 +280,13 @@ class _NearestSessions:
         """Factors of the similarities of sessions, f64[n]."""
         return np.ones(len(session))
 
-    def _idf(self, strength: float) -> np.ndarray:
-        """1 + `strength` log(S / n_c) of items c with n_c occurrences in S sessions,
-        f32[V], at least 0."""
+    @functools.cached_property
+    def _of_items(self) -> np.ndarray:
+        """1 + `idf` log(S / n_c) of items c with n_c occurrences in S sessions, f32[V],
+        at least 0."""
         num, counts = self.sessions.items.shape[0], self.sessions.counts
         idf = np.log(max(num, 1) / np.maximum(counts, 1))
-        return np.maximum(1 + strength * idf, 0).astype(np.float32)
+        return np.maximum(1 + self.idf * idf, 0).astype(np.float32)
 
     def _contributions(
         self,
@@ -325,10 +327,6 @@ class VSKNN(_NearestSessions):
     sample: int = 1000
     idf: float = 1.0
 
-    @functools.cached_property
-    def _of_items(self) -> np.ndarray:
-        return self._idf(self.idf)
-
     def _weights(self, age: np.ndarray, length: np.ndarray) -> np.ndarray:
         return (length - age) / length
 
@@ -362,25 +360,21 @@ class STAN(_NearestSessions):
     with a scale of five days.
 
     Args:
-      session_scale: 0: all sessions alike, as where no order of them is known.
       idf: as of `VSKNN`, from VSTAN of Ludewig et al. 2021; 0: off, as in 2019.
+      session_scale: 0: all sessions alike, as where no order of them is known.
     """
 
     k: int = 500
     sample: int = 5000
+    idf: float = 0.0
     query_scale: float = 1.02
     session_scale: float = 0.0
     item_scale: float = 2.05
-    idf: float = 0.0
 
     @functools.cached_property
     def _by_distance(self) -> np.ndarray:
         factors = np.exp(-np.arange(2**_BITS) / self.item_scale)
         return factors.astype(np.float32)
-
-    @functools.cached_property
-    def _of_items(self) -> np.ndarray:
-        return self._idf(self.idf)
 
     @classmethod
     def of_mixture(cls, sessions: Sessions, *, with_ages: bool = True) -> Self:
@@ -416,7 +410,7 @@ class STAN(_NearestSessions):
     ) -> np.ndarray:
         distance = np.abs(position - nearest.position.astype(np.int32)[number])
         by_distance = nearest.similarity[number] * self._by_distance[distance]
-        return by_distance * self._of_items[item] if self.idf else by_distance
+        return by_distance * self._of_items[item]
 
 
 def _distinct_items(

@@ -104,20 +104,17 @@ def begin_next_items(run: Workdir, encoded: TokenSource, base: Path | None) -> N
       OSError, InputError: files of the base are damaged.
     """
     before, weights = None, DEFAULT_WEIGHTS
-    if base is not None and _has_counts(base):
-        before = SessionCounts.read(Workdir(base).counts)
-        weights = read_weights(Workdir(base).mixture)
-    elif base is not None:
-        _log.info("%s has no counts of sessions to go on from.", base)
+    if base is not None:
+        files = Workdir(base)
+        if base.is_dir() and files.counts.exists() and files.mixture.exists():
+            before = SessionCounts.read(files.counts)
+            weights = read_weights(files.mixture)
+        else:
+            _log.info("%s has no counts of sessions to go on from.", base)
     report_stage("counting what follows what")
     counts = count_sessions(encoded, before)
     counts.write(run.counts, encoded.vocabulary.digest)
     write_weights(run.mixture, weights)
-
-
-def _has_counts(base: Path) -> bool:
-    files = Workdir(base)
-    return base.is_dir() and files.counts.exists() and files.mixture.exists()
 
 
 class Chosen(NamedTuple):
@@ -174,29 +171,29 @@ def finish_next_items(
     encoded: TokenSource,
     holdout: float,
     scores: ScoreTable,
-    base: Path | None,
+    *,
+    is_update: bool,
 ) -> ScoreTable:
     """Writes the weights, and the counts of the corpus if they are gone; returns
     `scores` with those of the mixture.
 
     Args:
-      base: the run that this one updates.
+      is_update: weights that `begin_next_items` took from the base are kept.
     """
     report_stage("weighing vectors and counts")
     try:
         digest = encoded.vocabulary.digest
         counts = SessionCounts.read(run.counts, len(model.tokens), digest)
-        weights = DEFAULT_WEIGHTS
-        if base is not None and _has_counts(base):
-            weights = read_weights(Workdir(base).mixture)
+        before = read_weights(run.mixture)
     except (OSError, InputError) as error:
         again = "Sessions are counted again, without those of earlier corpora."
         _log.warning("%s %s", error, again)
         begin_next_items(run, encoded, None)
-        counts, weights = SessionCounts.read(run.counts), DEFAULT_WEIGHTS
+        counts, before = SessionCounts.read(run.counts), DEFAULT_WEIGHTS
     assert model.token_output is not None, "`keeps_next_items`"
     mixture = Mixture(model.input, model.token_output, counts)
-    chosen = choose_weights(mixture, encoded, holdout, weights)
+    earlier = before if is_update else DEFAULT_WEIGHTS
+    chosen = choose_weights(mixture, encoded, holdout, earlier)
     write_weights(run.mixture, chosen.weights)
     return with_mixture(scores, chosen.scores)
 

@@ -212,8 +212,10 @@ class TokensTask:
         model = model._replace(key_type=self._corpus.key_type)
         if keeps_next_items(training.config):
             holdout = training.config.tables.sequence_holdout
-            about = holdout, scores, self._base_path
-            scores = finish_next_items(run, model, training.encoded, *about)
+            scores = finish_next_items(
+                *(run, model, training.encoded, holdout, scores),
+                is_update=self._base is not None,
+            )
         if scores:
             write_scores(run, scores)
         write_model(run.model, model)

@@ -116,7 +116,7 @@ def loop_vsknn(query: list[int], k: int, sample: int, idf: float) -> list[float]
 def loop_stan(
     query: list[int], k: int, sample: int, settings: tuple[float, ...]
 ) -> list[float]:
-    of_query, of_session, of_item, idf = settings
+    idf, of_query, of_session, of_item = settings
     weight = {i: exp((n + 1 - len(query)) / of_query) for n, i in enumerate(query)}
     norm = sqrt(sum(x * x for x in weight.values()))
 
@@ -150,12 +150,12 @@ def test_nearest_sessions_are_those_of_loops(monkeypatch, at_once, k, sample):
 
     for idf in (0.0, 2.0):
         compare(VSKNN(sessions, k, sample, idf), loop_vsknn, idf)
-    for settings in ((1.02, 0.0, 2.05, 0.0), (2.5, 10.0, 5.0, 2.0)):
+    for settings in ((0.0, 1.02, 0.0, 2.05), (2.0, 2.5, 10.0, 5.0)):
         compare(STAN(sessions, k, sample, *settings), loop_stan, settings)
     if k == 100:
         for with_ages, scale in ((True, len(TRAINING) / 2), (False, 0.0)):
             model = STAN.of_mixture(sessions, with_ages=with_ages)
-            compare(model, loop_stan, (1.02, scale, 2.05, 1.0))
+            compare(model, loop_stan, (1.0, 1.02, scale, 2.05))
 
 
 def test_without_evidence_all_scores_are_0():
