@@ -132,6 +132,12 @@ FEATURES = [
     ),
     of_tokens("what comes next", "--holdout 0.2 --next-items --window session"),
     of_tokens(
+        "what comes next after an update",
+        f"{GROW} --next-items --holdout 0.2 --epochs 1",
+        "more.txt",
+        python="an update in Python holds no text out",
+    ),
+    of_tokens(
         "cbow by a sampled softmax",
         "--architecture cbow-softmax",
         kernel="embedder: `backend` must be 'xla' with `architecture` 'cbow-softmax', "
