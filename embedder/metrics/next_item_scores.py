@@ -272,7 +272,8 @@ class Mixture:
       new_items: what the shares of items that updates added are multiplied by, > 0.
       with_ages: queries come after all sessions, so newer ones count more.
       means: where the tables have U items more than the V that are counted,
-        f32[V + U, V]: the counts of an item are the means of those of others.
+        f32[V + U, V]: the counts of an item, and the scores of near sessions, are the
+        means of those of others.
     """
 
     input: np.ndarray
@@ -287,12 +288,15 @@ class Mixture:
     def parts(self) -> dict[str, Scorer]:
         """The scorers of `PARTS`; all but the first give shares, which are sparse."""
         num_items = len(self.input)
-        sessions = Sessions.fit(self.counts.sessions, num_items)
+        sessions = Sessions.fit(self.counts.sessions, self.counts.rules.shape[0])
+        near: Scorer = STAN.of_mixture(sessions, with_ages=self.with_ages)
+        if self.means is not None:
+            near = functools.partial(_of_means, near, self.means)
         sparse_parts: dict[str, Scorer] = {
             "rules": PairRules(self.counts.rules, DECAY, self.means),
             "associations": PairRules(self.counts.associations, DECAY, self.means),
             "followers": PairRules(self.counts.followers, 0.0, self.means),
-            "neighbors": STAN.of_mixture(sessions, with_ages=self.with_ages),
+            "neighbors": near,
             "own": functools.partial(_own_items, num_items=num_items),
         }
         shares = {
@@ -464,6 +468,22 @@ def _shares(scorer: Scorer, queries: Sequences) -> scipy.sparse.csr_array:
     totals = np.maximum(scores.sum(axis=1), 1e-30)
     data = scores.data / np.repeat(totals, np.diff(scores.indptr)).astype(np.float32)
     return scipy.sparse.csr_array((data, scores.indices, scores.indptr), scores.shape)
+
+
+def _of_means(
+    scorer: Scorer, means: scipy.sparse.csr_array, queries: Sequences
+) -> scipy.sparse.csr_array:
+    """Scores f32[m, V + U] by a scorer of V items: those of an item without sessions
+    are the means of others'; in a query the item with the largest weight replaces it.
+
+    Args:
+      means: of each of the V + U items, f32[V + U, V].
+    """
+    ids, lengths = queries
+    asked, each = np.unique(ids, return_inverse=True)
+    nearest = np.asarray(means[asked].argmax(axis=1)).ravel()
+    scores: Any = scorer((nearest[each], lengths))
+    return scipy.sparse.csr_array(scores @ means.T)
 
 
 def _own_items(queries: Sequences, num_items: int) -> scipy.sparse.csr_array:

@@ -15,6 +15,7 @@ from embedder import EmbeddingTrainer
 from embedder.cli.main import main
 from embedder.data.attribute_tables import given_attributes, read_attributes
 from embedder.metrics.next_item_baselines import PairRules
+from embedder.metrics.next_item_scores import Mixture, SessionCounts
 from embedder.vectors.attributes import ALIKE, AttributeRows
 
 OPTIONS = {"vector_size": 8, "min_count": 1, "window": "session", "epochs": 2}
@@ -193,6 +194,21 @@ def test_counts_of_unseen_items_are_means():
         expected = PairRules(whole, decay)(queries).toarray()
         np.testing.assert_allclose(found, expected, atol=1e-6)
         assert expected[1].any()
+
+
+def test_near_sessions_of_unseen_items_are_those_of_the_ones_alike():
+    """Item 4 is as 1, most of all; also as a candidate."""
+    sessions = np.array([0, 1, 2, 1, 3, 0, 2, 3]), np.array([3, 2, 3])
+    means = sparse.csr_array([*np.eye(4), [0, 0.75, 0.25, 0]], dtype=np.float32)
+    tables = np.ones((5, 2), np.float32)
+    known = Mixture(tables[:4], tables[:4], SessionCounts.fit([sessions], 4))
+    near = Mixture(tables, tables, known.counts, means=means).parts["neighbors"]
+    found = near((np.array([0, 4, 2]), np.array([2, 1]))).toarray()
+    asked = known.parts["neighbors"]((np.array([0, 1, 2]), np.array([2, 1])))
+    scores = asked @ means.T.toarray()
+    assert scores[:, 4].all()
+    totals = scores.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, scores / totals, rtol=1e-5)
 
 
 def test_verbs_know_items_that_no_session_has(capsys):
