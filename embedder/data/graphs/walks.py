@@ -62,13 +62,8 @@ def make_walks(
     starts = walk_starts(numbers, graph.num_nodes, options.per_node, keys.rounds)
     nodes = np.empty((last - first, options.length), np.int32)
     lengths = np.empty(last - first, np.int32)
-    _walk(
-        *graph,
-        starts,
-        mixed(keys.draws + numbers),
-        *(1 / options.p, 1 / options.q),
-        *(nodes, lengths),
-    )
+    biases = 1 / options.p, 1 / options.q
+    _walk(graph, biases, starts, mixed(keys.draws + numbers), nodes, lengths)
     if lengths.min(initial=options.length) == options.length:
         return nodes.reshape(-1), lengths
     is_visited = np.arange(options.length) < lengths[:, np.newaxis]
@@ -112,11 +107,12 @@ def _uniform(key, number):
 
 
 @compiled
-def _propose(offsets, cumulative, node, draw):
-    """Index of a neighbour by its weight, ALGORITHM.md (62)."""
+def _propose(graph, node, draw):
+    """A neighbour by its weight, ALGORITHM.md (62)."""
+    offsets, neighbors, cumulative = graph
     first, last = offsets[node], offsets[node + 1]
     if len(cumulative) == 0:
-        return min(first + np.int64(draw * (last - first)), last - 1)
+        return neighbors[min(first + np.int64(draw * (last - first)), last - 1)]
     wanted = draw * cumulative[last - 1]
     low, high = first, last - 1
     while low < high:
@@ -125,12 +121,13 @@ def _propose(offsets, cumulative, node, draw):
             high = middle
         else:
             low = middle + 1
-    return low
+    return neighbors[low]
 
 
 @compiled
-def _find(offsets, neighbors, node, wanted):
+def _find(graph, node, wanted):
     """Index of the neighbour `wanted` of a node; -1: it is none."""
+    offsets, neighbors = graph.offsets, graph.neighbors
     low, high = offsets[node], offsets[node + 1]
     while low < high:
         middle = (low + high) // 2
@@ -144,11 +141,12 @@ def _find(offsets, neighbors, node, wanted):
 
 
 @compiled
-def _bias(offsets, neighbors, previous, node, back, away):
+def _bias(graph, biases, previous, node):
     """Bias of `node` after `previous`, ALGORITHM.md (63)."""
+    back, away = biases
     if node == previous:
         return back
-    return 1.0 if _find(offsets, neighbors, previous, node) >= 0 else away
+    return 1.0 if _find(graph, previous, node) >= 0 else away
 
 
 @compiled
@@ -160,16 +158,17 @@ def _weight(cumulative, first, k):
 
 
 @compiled
-def _exact(offsets, neighbors, cumulative, previous, node, back, away, draw):
+def _exact(graph, biases, previous, node, draw):
     """A neighbour from the distribution (63), computed over the whole row."""
+    offsets, neighbors, cumulative = graph
     first, last = offsets[node], offsets[node + 1]
     total = 0.0
     for k in range(first, last):
-        bias = _bias(offsets, neighbors, previous, neighbors[k], back, away)
+        bias = _bias(graph, biases, previous, neighbors[k])
         total += _weight(cumulative, first, k) * bias
     wanted, sum_so_far = draw * total, 0.0
     for k in range(first, last):
-        bias = _bias(offsets, neighbors, previous, neighbors[k], back, away)
+        bias = _bias(graph, biases, previous, neighbors[k])
         sum_so_far += _weight(cumulative, first, k) * bias
         if sum_so_far > wanted:
             return neighbors[k]
@@ -177,21 +176,21 @@ def _exact(offsets, neighbors, cumulative, previous, node, back, away, draw):
 
 
 @compiled
-def _second_order(
-    offsets, neighbors, cumulative, previous, node, back, away, key, number
-):
+def _second_order(graph, biases, previous, node, key, number):
     """The next node by rejection, and the number of the next draw.
 
     If the way back has the largest bias, what this exceeds the others by is an outcome
     of its own: else nearly all proposals would be rejected.
     """
+    offsets, _, cumulative = graph
+    back, away = biases
     first, last = offsets[node], offsets[node + 1]
     most = max(1.0, away)
     least = min(back, 1.0, away)
     total = most * (last - first if len(cumulative) == 0 else cumulative[last - 1])
     excess = 0.0
     if back > most:
-        k = _find(offsets, neighbors, node, previous)
+        k = _find(graph, node, previous)
         if k >= 0:
             excess = _weight(cumulative, first, k) * (back - most)
     for _ in range(max(_LEAST_TRIALS, 2 * (last - first))):
@@ -202,21 +201,27 @@ def _second_order(
             if draw < 0:
                 return previous, number
             draw = draw / total
-        after = neighbors[_propose(offsets, cumulative, node, draw)]
+        after = _propose(graph, node, draw)
         limit = _uniform(key, number) * most
         number += 1
         if limit < least:
             return after, number
-        if limit < _bias(offsets, neighbors, previous, after, back, away):
+        if limit < _bias(graph, biases, previous, after):
             return after, number
     draw = _uniform(key, number)
-    after = _exact(offsets, neighbors, cumulative, previous, node, back, away, draw)
+    after = _exact(graph, biases, previous, node, draw)
     return after, number + 1
 
 
 @compiled
-def _walk(offsets, neighbors, cumulative, starts, keys, back, away, nodes, lengths):
-    """Writes walk i to nodes[i], and its number of nodes to lengths[i]."""
+def _walk(graph, biases, starts, keys, nodes, lengths):
+    """Writes walk i to nodes[i], and its number of nodes to lengths[i].
+
+    Args:
+      biases: of the way back, and of nodes that are no neighbours of the last.
+    """
+    offsets = graph.offsets
+    back, away = biases
     is_first_order = back == 1 and away == 1
     for i in range(len(starts)):
         node, previous, number = starts[i], starts[i], 0
@@ -229,18 +234,10 @@ def _walk(offsets, neighbors, cumulative, starts, keys, back, away, nodes, lengt
             if is_first_order or step == 1:
                 draw = _uniform(keys[i], number)
                 number += 1
-                after = neighbors[_propose(offsets, cumulative, node, draw)]
+                after = _propose(graph, node, draw)
             else:
                 after, number = _second_order(
-                    offsets,
-                    neighbors,
-                    cumulative,
-                    previous,
-                    node,
-                    back,
-                    away,
-                    keys[i],
-                    number,
+                    graph, biases, previous, node, keys[i], number
                 )
             previous, node = node, after
             nodes[i, step] = node
