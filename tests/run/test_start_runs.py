@@ -42,26 +42,6 @@ def rows_of(run: str, keys: list[str], table: str = "input") -> np.ndarray:
     return getattr(found, table)[ids]
 
 
-def given(keys: list[str]) -> np.ndarray:
-    vectors = read_vectors("given.npz")
-    return np.stack([vectors[key] for key in keys])
-
-
-def test_rows_start_from_a_file_and_others_as_they_would(caplog):
-    caplog.set_level(logging.INFO)
-    assert train("--epochs", "0", run="plain") == 0
-    assert train("--init-from", "given.npz", "--epochs", "0") == 0
-    assert rows_of("run", KNOWN).tobytes() == given(KNOWN).tobytes()
-    assert not model().output.any()
-    others = [token for token in model().tokens if token not in KNOWN]
-    np.testing.assert_array_equal(rows_of("run", others), rows_of("plain", others))
-    counts = dict(zip(model().tokens, model().counts, strict=True))
-    share = 100 * sum(counts[key] for key in KNOWN) / sum(counts.values())
-    line = f"start: 40 of {len(counts)} rows ({share:.1f} % of the corpus's tokens) "
-    line += f"start from {Path('given.npz').absolute()}"
-    assert caplog.messages.count(line) == 1
-
-
 def test_a_dry_run_says_what_starts_and_what_is_frozen(capsys):
     num = len({*Path("corpus.txt").read_text().split()})
     for freeze, frozen in (("all", num), ("known", 40)):
