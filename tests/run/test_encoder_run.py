@@ -542,19 +542,6 @@ def test_embed_takes_what_training_takes_without_labels(runs, capsys):
     np.testing.assert_allclose(found.matrix, known.matrix, rtol=1e-5, atol=1e-6)
 
 
-def test_what_is_no_image_is_refused_by_an_encoder_of_images(runs, capsys):
-    np.save("floats.npy", np.arange(36, dtype="f4").reshape(1, 4, 3, 3) / 35)
-    np.save("points.npy", X)
-    Path("text.png").write_text("text")
-    for name, message in {
-        "floats.npy": "as the encoder was trained on, got float32 of 0 to 1",
-        "points.npy": "must be uint8 of [n, 4, 3, 3], got float32[100, 4]",
-        "text.png": "text.png is not a whole image: ",
-    }.items():
-        assert main(["embed", str(runs / "pictures"), name]) == 2
-        assert message in error_line(capsys)
-
-
 # --- damage
 
 
