@@ -287,7 +287,7 @@ def test_a_training_writes_the_scores_of_its_validation_examples(runs, capsys):
         ends = [*expected["scores"][score].values()]
         assert by_model["vectors"] == pytest.approx(ends, abs=1e-6)
         assert by_model["chance"] == pytest.approx([*by_chance[score].values()])
-    page = parsed.parse((runs / name / "report.html").read_text("utf-8"))
+    page = parsed.read(runs / name / "report.html")
     shown = parsed.table(page, "Scores of the vectors, with 95 % intervals")
     value, lower, upper = found["recall@1"]["vectors"]
     assert shown["recall@1"] == [f"{value:.4f} [{lower:.4f}, {upper:.4f}]"]
