@@ -7,14 +7,9 @@ import pytest
 
 from embedder.base.limits import Limit
 from embedder.data.corpus import demo_corpus, sequences_corpus
-from embedder.data.encode import BaseVocabulary, encode, encode_cached
+from embedder.data.encode import encode, encode_cached
 from embedder.data.encoded import Encoded
-from embedder.data.vocabulary import (
-    NoTokensError,
-    Vocabulary,
-    expected_tokens,
-    keep_limit,
-)
+from embedder.data.vocabulary import NoTokensError, expected_tokens, keep_limit
 from embedder.errors import InputError
 
 SEQUENCES = [["b", "a", "b"], ["x"], [], ["a", "c", "b", "c"]]
@@ -48,16 +43,6 @@ def test_keep_limit_by_hand():
         assert keep_limit(np.array([99, 1]), sample).tolist() == [ALL, ALL]
     # p is far below 2**-32: the limit is 0, not -1.
     assert keep_limit(np.array([1, 1]), 1e-300).tolist() == [0, 0]
-
-
-def test_tokens_that_a_vocabulary_lacks_are_dropped():
-    def encoded(*tokens: str) -> Encoded:
-        base = BaseVocabulary(Vocabulary([*tokens], np.full(len(tokens), 9)))
-        return encode(sequences_corpus(SEQUENCES), 1, base)
-
-    assert shards(encoded("c", "a")) == [([1, 1, 0, 0], [1, 3])]
-    assert encoded("c", "a").raw_tokens == 8
-    assert shards(encoded("z")) == [] and encoded("z").num_tokens == 0
 
 
 def test_the_demo_is_english_and_large_enough_to_train_on():

@@ -150,21 +150,13 @@ def test_keys_are_integers_where_items_are(tmp_path):
 
 
 @pytest.mark.row("B33")
-@pytest.mark.parametrize(
-    ("frame", "message"),
-    [
-        (
-            pandas.DataFrame({"session": [1, 1], "item": ["a", 1]}),
-            "column `item`: unexpected value while building Series of type String",
-        ),
-        (
-            pandas.DataFrame([[1, 2]], columns=["a", "a"]),
-            "column with name 'a' has more than one occurrence",
-        ),
-    ],
-)
-def test_frames_that_are_no_table_are_refused(frame, message):
-    with pytest.raises(InputError, match="The DataFrame cannot be read") as found:
-        trained(frame)
-    assert message in str(found.value)
-    assert "\n" not in str(found.value)
+def test_frames_that_are_no_table_are_refused():
+    mixed = pandas.DataFrame({"session": [1, 1], "item": ["a", 1]})
+    twice = pandas.DataFrame([[1, 2]], columns=["a", "a"])
+    for frame, message in (
+        (mixed, "column `item`: unexpected value while building Series of type String"),
+        (twice, "column with name 'a' has more than one occurrence"),
+    ):
+        with pytest.raises(InputError, match="The DataFrame cannot be read") as found:
+            trained(frame)
+        assert message in str(found.value) and "\n" not in str(found.value)

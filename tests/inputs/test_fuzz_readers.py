@@ -22,8 +22,6 @@ import numpy as np
 import polars as pl
 import pytest
 import scipy.sparse
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
 from PIL import Image
 
 from embedder import (
@@ -35,7 +33,6 @@ from embedder import (
     write_vectors,
 )
 from embedder.cli.main import main
-from embedder.data.corpus import text_corpus
 from embedder.data.examples.example_tables import read_examples
 from embedder.data.examples.images import read_image
 from tests.refusals.inputs import safetensors
@@ -263,10 +260,6 @@ def write_tar(path: Path) -> None:
                 archive.addfile(member, io.BytesIO(data))
 
 
-def tokens_of(path: Path) -> list[str]:
-    return [x for chunk in text_corpus(path).chunks() for x in chunk.tokens.to_list()]
-
-
 def examples_parquet(name: str, **columns) -> Reader:
     frame = pl.DataFrame({"label": [*"ababc"], "key": KEYS, **columns})
     return Reader(name, frame.write_parquet, KEYED)
@@ -492,34 +485,6 @@ def test_parquet_whose_pages_count_below_zero_is_refused(tmp_path, ending):
     path.write_bytes(data)
     with pytest.raises(ValueError, match=r"ends with code -\d+: it is damaged"):
         read_vectors(path) if ending == "parquet" else read_examples([path], "key")
-
-
-# --- answers are right
-
-
-PIECES = st.one_of(
-    st.text().map(str.encode),
-    st.sampled_from([b"a", b"b\n", b" ", b"\t", b"\r\n", b"\v\f", b"\xc3\xa4"]),
-    st.sampled_from([b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\x1c", b"\x85"]),
-    st.binary(max_size=3),
-)
-
-
-@pytest.mark.row("B4")
-@settings(max_examples=80)
-@given(pieces=st.lists(PIECES), ending=st.sampled_from([".txt", ".gz"]))
-@example(pieces=[b"a\0b"], ending=".txt")
-@example(pieces=[b"\xff"], ending=".gz")
-def test_tokens_of_any_bytes_are_those_between_blanks_or_refused(pieces, ending):
-    file, data = Path(f"any{ending}"), b"".join(pieces)
-    file.write_bytes(gzip.compress(data) if ending == ".gz" else data)
-    text = data.decode(errors="surrogateescape")
-    if re.search("[\0\udc80-\udcff]", text):
-        with pytest.raises(ValueError, match=f"any{ending} is not (UTF-8 )?text: "):
-            tokens_of(file)
-    else:
-        words = re.split(r"[ \t\n\v\f\r]+", text.removeprefix("\ufeff"))
-        assert tokens_of(file) == [word for word in words if word]
 
 
 # --- what only looks like an answer

@@ -119,20 +119,6 @@ def test_a_run_in_a_folder_that_is_not_utf8_is_read_but_not_its_checkpoints(
 
 
 @pytest.mark.row("B22")
-@pytest.mark.parametrize("source", ["**/*.txt", "./**/*[a-z].txt"])
-def test_what_runs_wrote_is_left_out_of_a_glob(capsys, source):
-    Path("text.txt").unlink()
-    Path("texts").mkdir()
-    for name in ("texts/a.txt", "texts/b.txt"):
-        Path(name).write_text(TEXT)
-    for workdir, done in (("one", "done"), ("two", "done"), ("one", "finished before")):
-        capsys.readouterr()
-        assert train(source, workdir=workdir) == 0
-        assert f"{workdir}: {done}" in capsys.readouterr().out
-        assert sorted(read_vectors(f"{workdir}/vectors.txt").keys) == [*"abcd"]
-
-
-@pytest.mark.row("B22")
 def test_the_log_says_how_many_files_of_runs_are_left_out(caplog):
     Path("two").mkdir()
     for workdir in ("one", "two/three"):

@@ -57,12 +57,11 @@ def parquet(x: pl.Series) -> None:
     frame.write_parquet("data.parquet")
 
 
-def idx(rows: int, data: bytes, name: str = "images-idx3-ubyte.gz") -> None:
-    head = b"\0\0\x08\x03" + np.array([3, rows, 1], ">u4").tobytes()
-    Path(name).write_bytes(gzip.compress(head + data) if ".gz" in name else head + data)
+def idx(rows: int) -> None:
+    images = b"\0\0\x08\x03" + np.array([3, rows, 1], ">u4").tobytes()
     labels = b"\0\0\x08\x01\0\0\0\3abc"
-    name = name.replace("images-idx3", "labels-idx1")
-    Path(name).write_bytes(gzip.compress(labels) if ".gz" in name else labels)
+    Path("images-idx3-ubyte.gz").write_bytes(gzip.compress(images + bytes(3 * rows)))
+    Path("labels-idx1-ubyte.gz").write_bytes(gzip.compress(labels))
 
 
 LISTS = pl.Series("x", [[0] * ROWS, [1] * ROWS], dtype=pl.List(pl.Int64))
@@ -73,9 +72,7 @@ BOMBS = {
     "data.parquet: 2 of its rows take 16.0 MiB, more than half": lambda: parquet(LISTS),
     "data.npz: reading it takes 8.0 MiB, more than": lambda: npz(ROWS, 3),
     "data.npz: reading it takes 25.0 MiB, more than": lambda: npz(ROWS // 4, 1),
-    "images-idx3-ubyte.gz: reading it takes 6.0 MiB, more than": (
-        lambda: idx(MIB, bytes(3 * MIB))
-    ),
+    "images-idx3-ubyte.gz: reading it takes 6.0 MiB, more than": lambda: idx(MIB),
 }
 
 
@@ -98,14 +95,9 @@ def test_a_bomb_is_refused_by_its_metadata(limited, capsys, said):
 
 
 @pytest.mark.row("B21")
-def test_images_that_do_not_fit_are_refused(limited, capsys):
-    """By the size of their file, or by the first of them."""
+def test_images_that_do_not_fit_are_refused(limited):
+    """By the first of them."""
     limited(4, "engine.memory", "base.limits")
-    idx(2**30, b"", "images-idx3-ubyte")
-    capsys.readouterr()
-    command = ["train", "images-idx3-ubyte", "--model", "encoder", "--dry-run"]
-    assert main(command) == 2
-    assert "images-idx3-ubyte claims 3221225472 bytes" in error_line(capsys)
     Image.new("RGB", (1000, 1000)).save("one.png")
     with pytest.raises(ValueError, match="2 images take 5.7 MiB, more than the 4.0"):
         decoded([Path("one.png")] * 2, (), 1, None, [])

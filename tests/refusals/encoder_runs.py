@@ -43,7 +43,6 @@ FILES: dict[str, Content] = {
     "two/a/1.png": png(7, 9),
     "shape.npz": examples(X[:, :3]),
     "bytes.npz": examples(X.astype(np.uint8)),
-    "none.npz": examples(X[:0]),
     "nan.npz": examples(X * np.nan),
 }
 WORDS = {

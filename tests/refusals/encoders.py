@@ -285,8 +285,6 @@ IMAGES --network conv-small --network-args dropout=1
 PARITY conv-small --stages loss
   `network` must be mlp for the stage `loss`, got 'conv-small', of which there is only
   the stage `networks`.
-PARITY vit --network-args patch=3
-  `network_args` of vit: patch must divide the images, 8 x 8, got 3.
 PARITY vit --compute-dtype bfloat16
   `compute_dtype` must be its default, 'same', to compare with the NumPy trainer, got
   'bfloat16'.

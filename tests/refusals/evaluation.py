@@ -1,14 +1,8 @@
 """Held-out sessions, edges, labels and text to score, and spaces to compare."""
 
-import gzip
-
-import numpy as np
-
-from embedder import Vectors, compare_spaces
-from tests.refusals.rows import Content, calls_of, rows_of
+from tests.refusals.rows import Content, rows_of
 
 FILES: dict[str, Content] = {
-    "empty.tsv": "",
     "unknown.csv": "session,item\n1,x\n1,y\n",
     "short.csv": "session,item\n1,w1\n2,w2\n",
     "lists.jsonl": '{"session": 1, "items": ["w1", "w2"]}\n',
@@ -17,8 +11,6 @@ FILES: dict[str, Content] = {
     "one.tsv": "1\tred\n2\tred\n",
     "alone.tsv": "1\tred\n2\n",
     "labels.tsv": "1\tred\n2\tred\n3\tblue\n",
-    "cut.gz": gzip.compress(b"1\tred\n" * 999)[:-9],
-    "latin.tsv": b"1\tr\xe9d\n",
     "x.txt": "w1\n\nnew w2\n",
 }
 WORDS = {"SCORE": "evaluate run --sessions", "NODES": "evaluate graph --labels"}
@@ -26,8 +18,6 @@ TEXT = r"""
 [B38]
 SCORE none.csv
     Corpus none.csv does not exist.
-SCORE empty.tsv
-    empty.tsv is empty.
 SCORE unknown.csv
     `sessions` unknown.csv: none of its 2 items is in the vocabulary of run.
 SCORE short.csv
@@ -76,11 +66,6 @@ NODES one.tsv
     nodes: 0.
 NODES alone.tsv
     alone.tsv line 2: must be a node and its labels, got '2'.
-NODES cut.gz
-    cut.gz is not a whole .gz file: Compressed file ended before the end-of-stream
-    marker was reached.
-NODES latin.tsv
-    latin.tsv is not UTF-8 text: byte 0xe9 in line 1: save it as UTF-8.
 NODES labels.tsv --train-share 0
     `train_share` must be above 0 and below 1, and leave nodes to learn from and to
     predict, of 3, got 0.
@@ -111,10 +96,4 @@ compare run run --min-count -1
 compare run
     Missing from embedder compare: B
 """
-CALLS = """
-[B62]
-compare_spaces(Vectors([*"ab"], np.eye(2)), Vectors([*"ab"], np.eye(2)), topn=1.5)
-    InputTypeError: `topn` must be an integer >= 1, got 1.5.
-"""
-NAMES = {"Vectors": Vectors, "np": np, "compare_spaces": compare_spaces}
-ROWS = rows_of(TEXT, WORDS, FILES) + calls_of(CALLS, NAMES, {})
+ROWS = rows_of(TEXT, WORDS, FILES)

@@ -51,7 +51,6 @@ FILES: dict[str, Content] = {
 WORDS = {
     "OF": "train --walks 1",
     "EDGES": "train edges.tsv --walks 4",
-    "FAST": "--walks 2 --vector-size 4 --epochs 1 --loader memory --no-report",
 }
 TEXT = r"""
 [B26]
@@ -164,10 +163,6 @@ EDGES --holdout 1e-9
 EDGES --best-by labels.tsv
     `labels` …/labels.tsv must have 2 labels or more of known nodes, got 1; unknown
     nodes: 0.
-[B16]
-train edges.tsv --workdir graph FAST --holdout 0.1 --directed
-    graph holds a run with other settings: `directed` False there, True now. Give
-    another --workdir, or --overwrite to start anew.
 """
 
 
@@ -228,8 +223,6 @@ fit(directed=1)
 fit(GRAPH, source="a")
     `source`, `target` and `weight` are columns of a file.
 [B39]
-fit(holdout=1.0)
-    `holdout` must be a number in [0, 1), got 1.0.
 fit(holdout="0.1")
     InputTypeError: `holdout` must be a number in [0, 1), got '0.1'.
 """

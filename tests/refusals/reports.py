@@ -1,6 +1,5 @@
 """Reports, sweeps and what is watched."""
 
-from embedder import EmbeddingTrainer
 from tests.refusals.rows import Content, Refusal, rows_of
 
 FILES: dict[str, Content] = {
@@ -14,7 +13,6 @@ FILES: dict[str, Content] = {
     "walks.toml": "walks = [2, 0]",
     "both.toml": "architecture = ['skipgram', 'cbow']",
     "range.toml": "alpha = { low = 0.01, high = 0.1 }",
-    "rates.toml": "learning_rate = [0.1]",
     "unknown.tsv": "x\ty\t1\n",
     "others/notes.txt": "mine",
     "damaged/sweep.json": '{"a": 1}',
@@ -119,15 +117,11 @@ SWEEP --walks 2 --score held-out
     `score` must be 'links' or 'pairs' for walks over a graph, got 'held-out'.
 SWEEP --score links
     `score` must be 'held-out' or 'next-item' or 'pairs' for texts, got 'links'.
-SWEEP --dry-run --score pairs --pairs missing.tsv
-    missing.tsv: No such file or directory.
 SWEEP --dry-run --score pairs --pairs unknown.tsv
     unknown.tsv must have 2 pairs or more with both words in the vocabulary, got 0 of 1.
 SWEEP --dry-run --score next-item --hs --negative 0
     The score next-item needs output rows of items, which `hs` alone has not: give a
     `negative` above 0.
-sweep rates.toml examples.npz --dry-run --model encoder --validation-fraction 0.001
-    `validation_fraction` 0.001 holds out none of 150 examples: give a larger one, or 0.
 sweep walks.toml text.txt
     SPACE walks.toml: `walks` of all trials must be above 0 and --walks be given, or
     none: the data are opened once, got 2 with --walks 0.
@@ -148,9 +142,6 @@ SWEEP --trials 0
     `trials` must be an integer >= 1, got 0.
 SWEEP --side-by-side 0
     `side_by_side` must be an integer >= 1, got 0.
-SWEEP --holdout 1e-9
-    `holdout` = 1e-09 holds out none of the 292 sequences of the corpus: give a larger
-    share, or a corpus of more lines.
 SWEEP --holdout 1.5
     `holdout` must be a number in [0, 1), got 1.5.
 RANGE --side-by-side 2
@@ -221,10 +212,5 @@ ROWS = [
             rows=row.rows,
         )
         for row in rows_of(SPACES, {}, {})
-    ),
-    Refusal(
-        EmbeddingTrainer().report,
-        "The trainer is not trained yet: call `fit` first.",
-        error=RuntimeError,
     ),
 ]

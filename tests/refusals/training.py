@@ -49,8 +49,6 @@ OF_ATTRIBUTES = {
 FILES: dict[str, Content] = {
     "out.txt": "old",
     "books/a.txt": "new york is big\n",
-    "empty.txt": b"",
-    "bad.txt": b"a \xff b\n",
     "t.csv": "session,item\n1,a\n1,b\n",
     "hs.npz": model_file(hs=True, negative=0, noise=1),
     "sub.npz": OF_NGRAMS,
@@ -219,12 +217,6 @@ phrases - --to joined.txt
 [B42 B1]
 phrases none.txt --to joined.txt
     Corpus none.txt does not exist.
-[B42 B4]
-phrases empty.txt --to joined.txt
-    The corpus has no tokens.
-[B42 B20]
-phrases bad.txt --to joined.txt
-    bad.txt is not UTF-8 text: byte 0xff at offset 2.
 """
 
 

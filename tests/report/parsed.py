@@ -4,6 +4,7 @@ import html.parser
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 VOID = {"meta", "link", "img", "input", "br", "hr"}
@@ -71,6 +72,11 @@ def parse(text: str) -> Element:
     reader.close()
     assert [each.tag for each in reader.open] == [""], "an element has no end"
     return reader.open[0]
+
+
+def read(path: str | Path = "run/report.html") -> Element:
+    """The tree of a page in a file."""
+    return parse(Path(path).read_text(encoding="utf-8"))
 
 
 def table(page: Element, caption: str) -> dict[str, list[str]]:

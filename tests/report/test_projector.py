@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from embedder.cli.main import main
 from embedder.report import projector_files
 from embedder.report.projector_files import metadata, sprite
 from embedder.vectors.export import read_vectors
-from tests.report.conftest import FAST, WORDS
+from tests.report.conftest import WORDS
 
 
 def config(folder: Path) -> dict[str, list[str]]:
@@ -119,11 +118,3 @@ def test_sizes_are_bounded():
     assert projector_files.num_points(7, 100) == 7
     images = np.zeros((5_000, 32, 32, 3), np.uint8)
     assert max(sprite(images)[0].size) <= 8_192  # what TensorBoard reads
-
-
-def test_a_finished_run_that_lost_its_vectors_stays_whole(here):
-    """It resumes, and the files of before have no checksum."""
-    Path("run/vectors.safetensors").unlink()
-    assert main(["train", "text.txt", *FAST, "--workdir", "run"]) == 0
-    assert main(["verify", "run"]) == 0
-    assert len(read(here / "run/tensorboard")[0]) == len(WORDS)

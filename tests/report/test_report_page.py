@@ -14,7 +14,6 @@ from embedder.report.page import (
     INSTALL,
     Comparison,
     Page,
-    Report,
     Setting,
     Settings,
     make_report,
@@ -164,18 +163,6 @@ def test_a_map_of_twenty_thousand_is_at_most_8_megabytes():
     assert found is not None
     page = Page("large", [], [], map=found)
     assert len(make_report(page).html.encode()) < 8_000_000
-
-
-def test_a_report_is_saved_whole_or_not_at_all(tmp_path, monkeypatch):
-    path = tmp_path / "report.html"
-    Report("before").save(path)
-    monkeypatch.setattr(
-        "os.replace", lambda *_: (_ for _ in ()).throw(OSError(28, "full"))
-    )
-    with pytest.raises(OSError, match="full"):
-        Report("after").save(path)
-    assert path.read_text() == "before"
-    assert [each.name for each in tmp_path.iterdir()] == ["report.html"]
 
 
 def test_commands_and_flags_of_notes_are_marked():

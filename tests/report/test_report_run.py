@@ -21,13 +21,10 @@ from tests.contract.events import at_each_event
 from tests.encoders.image_cases import write_pngs
 from tests.report import parsed
 from tests.report.conftest import ENCODER, FAST, WORDS
+from tests.report.parsed import read as page
 
 RESULTS = "vectors.safetensors", "model.npz", "vectors.txt"
 TRAIN = ["train", "text.txt", *FAST, "--workdir"]
-
-
-def page(path: str | Path = "run/report.html") -> parsed.Element:
-    return parsed.parse(Path(path).read_text(encoding="utf-8"))
 
 
 def written(*arguments: str) -> parsed.Element:

@@ -25,6 +25,7 @@ from embedder.report.timeline import (
 )
 from tests.commands import error_line, json_lines
 from tests.report import parsed
+from tests.report.parsed import read as page
 
 FAST = ("--vector-size", "8", "--epochs", "2", "--alpha", "0.1", "--loader", "memory")
 CAPTION = "Scores of the vectors, with 95 % intervals"
@@ -73,10 +74,6 @@ def train(command: str, run: str) -> None:
 
 def scores(run: str) -> dict[str, dict[str, list[float]]]:
     return json.loads(Path(run, "scores.json").read_text())
-
-
-def page(path: str) -> parsed.Element:
-    return parsed.parse(Path(path).read_text("utf-8"))
 
 
 def of_verb(capsys, run: str, *options: str) -> dict:

