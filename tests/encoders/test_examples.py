@@ -204,8 +204,10 @@ def test_parquet_that_looks_like_a_glob_is_that_file(tmp_path):
 
 # --- images
 
+ENDINGS = ".png .JPG .jpeg .jfif .jpe .bmp .gif .webp .tif .TIFF".split()
 
-@pytest.mark.parametrize("suffix", [".png", ".JPG", ".jpeg", ".bmp", ".gif", ".webp"])
+
+@pytest.mark.parametrize("suffix", ENDINGS)
 def test_the_class_of_an_image_is_its_folder(tmp_path, suffix):
     found = read(write_images(tmp_path, suffix=suffix))
     assert found.features.dtype == np.uint8 and found.features.shape == (4, 4, 6, 3)
