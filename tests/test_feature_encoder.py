@@ -138,7 +138,7 @@ def test_a_saved_encoder_is_read_by_both(tmp_path, writer, reader):
     np.testing.assert_array_equal(loaded.predict(X), saved.predict(X), strict=True)
     for name in ("predict_proba", "transform"):
         found, desired = (getattr(each, name)(X) for each in (loaded, saved))
-        np.testing.assert_allclose(found, desired, rtol=1e-11)
+        np.testing.assert_allclose(found, desired, rtol=1e-12)
 
 
 def test_arguments_of_numpy_are_saved(tmp_path):

@@ -125,7 +125,7 @@ def test_the_mean_of_copies_is_turned_to_the_first_and_not_scaled():
     assert np.abs(np.mean(copies, axis=0) - expected).max() > 0.1
     rotations = rotations_to_first([copies])
     mean = rotated_mean(copies, rotations)
-    np.testing.assert_allclose(mean, expected, atol=1e-13)
+    np.testing.assert_allclose(mean, expected, rtol=1e-13, atol=1e-13)
     assert rotations.shape == (6, 4, 4)
 
 
