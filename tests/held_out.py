@@ -17,7 +17,7 @@ class LogLikelihood(NamedTuple):
 
 
 def log_likelihood(*args, **options) -> LogLikelihood:
-    """The means of `predictions`, -inf if the scores of the model are not finite."""
+    """The means of `predictions`."""
     found = predictions(*args, **options)
     if not len(found.model):
         return LogLikelihood(np.nan, np.nan, 0)
@@ -25,5 +25,4 @@ def log_likelihood(*args, **options) -> LogLikelihood:
         mean_by_sequence(values, found.sequence, 0).value
         for values in (found.model, found.baseline)
     )
-    mean = mean if np.isfinite(mean) else -np.inf
     return LogLikelihood(mean, baseline, len(found.model))

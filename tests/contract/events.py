@@ -1,8 +1,9 @@
 """What a program does to the files of a folder, as events of Python's audit hooks.
 
 `python -m tests.contract.events EVENT SIGNAL FOLDER ARGUMENT...` is
-`embedder ARGUMENT...` that sends itself the signal at this event in the folder, counted
-from 1; 0 never comes.
+`embedder ARGUMENT...` that sends itself the signal at this event in the folder, or of
+the training, whose steps count, too. They are counted from 1; 0 never comes. The last
+line of standard output is how many there were.
 """
 
 import contextlib
@@ -47,8 +48,9 @@ def at_each_event(folder: Path, call: Callable[[], None]) -> Iterator[None]:
 
 def main(at: int, number: int, folder: str, *arguments: str) -> int:
     from embedder.cli.main import main as embedder
+    from embedder.engine import epochs
 
-    count, lock = 0, threading.Lock()
+    count, lock, tell = 0, threading.Lock(), epochs._Reporter._status
 
     def event() -> None:
         nonlocal count
@@ -57,8 +59,11 @@ def main(at: int, number: int, folder: str, *arguments: str) -> int:
             if count == at:
                 os.kill(os.getpid(), number)
 
+    epochs._Reporter._status = lambda *given: event() or tell(*given)
     with at_each_event(Path(folder), event):
-        return embedder(list(arguments))
+        code = embedder(list(arguments))
+    print(count, flush=True)
+    return code
 
 
 if __name__ == "__main__":

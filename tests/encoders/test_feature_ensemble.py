@@ -18,6 +18,7 @@ from embedder.encoders.artefact import read_encoder
 from embedder.encoders.predictor import rotated_mean, rotations_to_first
 from embedder.errors import InputError
 from embedder.metrics.uncertainty import rejection, reliability, split_entropy
+from tests.test_feature_encoder import assert_same_layers
 
 K = 3
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -56,16 +57,6 @@ def ensemble(request, encoder, monkeypatch):
     monkeypatch.setattr(outputs, "_VALUES", values)
     monkeypatch.setattr(outputs, "_HELD_VALUES", K * group * (6 + 3))
     return encoder.ensemble_
-
-
-def layers_of(encoder: FeatureEncoder) -> list[np.ndarray]:
-    return [array for layer in encoder.layers_ for array in layer]
-
-
-def assert_same_layers(actual: FeatureEncoder, desired: FeatureEncoder, **tolerance):
-    pairs = zip(layers_of(actual), layers_of(desired), strict=True)
-    for a, b in pairs:
-        np.testing.assert_allclose(a, b, **{"rtol": 0, "atol": 0} | tolerance)
 
 
 @pytest.mark.slow

@@ -44,7 +44,7 @@ def shared(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def killed(processes, shared, own_folder) -> Callable:
-    """A function: any verb, in a process that is killed at the event; -1 never comes.
+    """A function: any verb, in a process that is killed at the event; 0 never comes.
 
     Its result is how many events there were, or 0 where it was killed.
     """
@@ -52,10 +52,10 @@ def killed(processes, shared, own_folder) -> Callable:
     flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
 
     def run(event: int, command: str) -> int:
-        arguments = event, 9, *command.split()
-        done = processes.run("tests.faults.child", *arguments, **flags)
+        arguments = event, 9, ".", *command.split()
+        done = processes.run("tests.contract.events", *arguments, **flags)
         assert done.returncode in (0, -9), done.stderr
-        assert event != -1 or done.returncode == 0, done.stderr
+        assert event or done.returncode == 0, done.stderr
         return 0 if done.returncode else int(done.stdout.splitlines()[-1])
 
     return run
@@ -71,14 +71,14 @@ def lines(name: str) -> list[dict]:
 @pytest.mark.parametrize("command", [TABLES, ENCODER], ids=["tables", "encoder"])
 def test_a_run_that_lost_its_folder_ends_as_one_that_never_did(killed, command):
     """Killed at random events of training and copying; the mirror alone is left."""
-    assert killed(-1, f"{command} {SAVED}")
+    assert killed(0, f"{command} {SAVED}")
     expected, choice, kills = digests(RUN), random.Random(3), 0
     for _ in range(5):
         shutil.rmtree("run")
         event = choice.randrange(1, 400)
         kills += not killed(event, f"{command} {SAVED} --mirror mirror")
     shutil.rmtree("run")
-    assert killed(-1, f"{command} {SAVED} --mirror mirror")
+    assert killed(0, f"{command} {SAVED} --mirror mirror")
     assert kills > 1 and digests(RUN) == expected
 
 
@@ -88,7 +88,7 @@ def test_a_killed_sweep_ends_as_one_that_never_was(killed):
     Path("space.toml").write_text(space)
     command = "sweep space.toml text.txt --min-count 1 --block 32 --loader memory "
     command += f"--backend numba --side-by-side 2 --halving 2 {SAVED}"
-    num_events = killed(-1, command)
+    num_events = killed(0, command)
     expected = lines("trials.jsonl")
     assert len(expected) > 9 and num_events > 80
     rng, kills = random.Random(1), 0
@@ -96,7 +96,7 @@ def test_a_killed_sweep_ends_as_one_that_never_was(killed):
     while kills < 4:
         shutil.rmtree("run")
         kills += sum(not killed(rng.randrange(1, num_events), command) for _ in "1234")
-        assert killed(-1, command)
+        assert killed(0, command)
         assert lines("trials.jsonl") == expected
         assert {path.name for path in RUN.iterdir()} == names | {"cache"}
 
@@ -127,7 +127,7 @@ def test_a_killed_export_leaves_what_was_there_or_all_that_is_new(
         pytest.importorskip("faiss")
     Path("keys.txt").write_text("w1\nw2\nw3\nunknown\n")
     there = {path.name for path in Path().iterdir()}
-    num_events = killed(-1, command)
+    num_events = killed(0, command)
     new, left = content(target), set()
     assert len(new) == number and num_events >= 2
     for event in range(1, num_events + 1):
@@ -144,7 +144,7 @@ def test_a_killed_export_leaves_what_was_there_or_all_that_is_new(
         shutil.rmtree(path)
     if number > 1:
         Path(target).unlink(missing_ok=True)
-    assert killed(-1, command)
+    assert killed(0, command)
     assert content(target) == new
 
 
@@ -153,14 +153,14 @@ def test_a_killed_index_leaves_the_old_one_or_the_new_one(killed, caplog):
     """At every event of it in turn: it is whole, and the next one removes the rest."""
     pytest.importorskip("usearch")
     command = "index old --connectivity"
-    num_events = killed(-1, f"{command} 8")
+    num_events = killed(0, f"{command} 8")
     assert num_events >= 4
     vectors, found = read_vectors("old/vectors.safetensors"), []
     for event in range(1, num_events + 2):  # the last removes the old graph
         assert not killed(event, f"{command} 9")
         found.append(vectors.use_index("old").about.connectivity)
     assert found == sorted(found) and {*found} == {8, 9}
-    assert killed(-1, f"{command} 8")
+    assert killed(0, f"{command} 8")
     assert len([*Path("old/index").iterdir()]) == 2 and not caplog.records
     shutil.rmtree("old/index")
     assert not killed(2, f"{command} 9")
@@ -174,17 +174,17 @@ def test_a_run_killed_while_it_gets_longer_is_the_old_one_or_ends_as_whole(
 ):
     """What was saved of the shorter run stays, until the new files replace it."""
     command += " --save-every 1epoch --no-report --workdir run --epochs"
-    assert killed(-1, f"{command} 2")
+    assert killed(0, f"{command} 2")
     short, before = digests(RUN), lines("metrics.jsonl")
     shutil.copytree("run", "short")
-    num_events = killed(-1, f"{command} 4")
+    num_events = killed(0, f"{command} 4")
     expected, measured = digests(RUN), lines("metrics.jsonl")
     assert num_events > 40 and expected != short and measured[:2] == before
     choice, kills, kept = random.Random(5), 0, 0
     for first in (num_events - 3, num_events - 12, num_events // 2):
         shutil.rmtree("run")
         shutil.copytree("short", "run")
-        for event in (first, choice.randrange(1, num_events), -1):
+        for event in (first, choice.randrange(1, num_events), 0):
             is_killed = not killed(event, f"{command} 4")
             kills += is_killed
             if is_killed and not Path("run/longer/vectors.safetensors").exists():

@@ -21,7 +21,7 @@ from embedder.data.graphs.edges import find_columns
 from embedder.disk.digests import DIGESTS_FILE, files_in, write_digests
 from embedder.errors import InputError
 from embedder.tokens.task import TokensTask
-from tests.commands import error_line
+from tests.commands import error_line, flip
 from tests.graphs.graph_cases import KARATE, edges
 
 GRAPH = ("karate.tsv", "--walks", "4", "--walk-length", "20", "--vector-size", "5")
@@ -236,9 +236,7 @@ def test_a_damaged_cache_is_refused(name):
     files = open_graph("karate.tsv", options())
     encode_graph(files, options(), Path("cache"))
     (path,) = Path("cache").glob(f"*/{name}")
-    data = bytearray(path.read_bytes())
-    data[-5] ^= 1
-    path.write_bytes(data)
+    flip(path, -5)
     with pytest.raises(InputError, match=f"Cache file .*{name} is damaged"):
         encode_graph(files, options(), Path("cache"))
 

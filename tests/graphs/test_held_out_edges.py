@@ -16,6 +16,7 @@ from embedder.data.graphs.csr import Edges
 from embedder.data.graphs.walks import split_edges
 from embedder.errors import InputError
 from embedder.metrics.links import sample_non_edges
+from tests.commands import json_lines
 from tests.graphs import walk_oracle
 from tests.graphs.graph_cases import KARATE, edges
 
@@ -23,6 +24,7 @@ FAST = ("--loader", "memory", "--vector-size", "6", "--block", "32", "--epochs",
 FAST += ("--sample", "0")
 GRAPH = ("edges.tsv", *FAST, "--walks", "20", "--walk-length", "9", "--alpha", "0.05")
 LINKS = (*GRAPH, "--holdout", "0.3", "--best-by", "links")
+METRICS = "run/metrics.jsonl"
 
 
 @pytest.fixture(autouse=True)
@@ -39,11 +41,6 @@ def files(own_folder):
 
 def train(*options: str) -> int:
     return main(["train", *options, "--workdir", "run"])
-
-
-def lines() -> list[dict]:
-    found = Path("run/metrics.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in found]
 
 
 def encoded(holdout: float = 0.3, cache: Path | None = None, **settings) -> Walks:
@@ -150,7 +147,7 @@ def test_scores_are_those_of_cosines(capsys, directed):
     is_edge = np.arange(len(both)) < len(walks.held_out)
     unit = vectors.matrix / np.linalg.norm(vectors.matrix, axis=1, keepdims=True)
     cosines = (unit[both[:, 0]] * unit[both[:, 1]]).sum(axis=1)
-    last = lines()[-1]
+    last = json_lines(METRICS)[-1]
     np.testing.assert_allclose(last["link_auc"], roc_auc_score(is_edge, cosines))
     np.testing.assert_allclose(
         last["link_ap"], average_precision_score(is_edge, cosines)
@@ -179,7 +176,7 @@ def test_labels_are_scored_as_by_the_verb(capsys):
     command = ["evaluate", "run", "--labels", "labels.tsv", "--splits", "1", "--json"]
     assert main(command) == 0
     report = json.loads(capsys.readouterr().out.splitlines()[0])
-    last = lines()[-1]
+    last = json_lines(METRICS)[-1]
     for name, shown in (("micro_f1", "micro F1"), ("macro_f1", "macro F1")):
         assert last[name] == pytest.approx(report["scores"][shown]["value"], abs=1e-9)
         for model, scores in report["baselines"].items():
@@ -198,7 +195,7 @@ def test_fit_graph_keeps_the_scores_of_its_last_training():
     assert train(*LINKS) == 0
     trainer = EmbeddingTrainer(**SETTINGS).fit_graph("edges.tsv", 20, 9, holdout=0.3)
     names = "link_auc", "link_ap"
-    expected = [{name: line[name] for name in names} for line in lines()]
+    expected = [{name: line[name] for name in names} for line in json_lines(METRICS)]
     assert trainer.score_history == expected and len(expected) == 3
     assert trainer.held_out_history == []
     with pytest.raises(ValueError, match="`holdout` = 1e-09 holds out none of "):

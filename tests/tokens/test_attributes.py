@@ -17,6 +17,7 @@ from embedder.data.attribute_tables import given_attributes, read_attributes
 from embedder.metrics.next_item_baselines import PairRules
 from embedder.metrics.next_item_scores import Mixture, SessionCounts
 from embedder.vectors.attributes import ALIKE, AttributeRows
+from tests.commands import flip
 
 OPTIONS = {"vector_size": 8, "min_count": 1, "window": "session", "epochs": 2}
 SESSIONS = [["tea", "milk"], ["tea", "cup", "milk"], ["nail", "hammer"]] * 40
@@ -263,8 +264,6 @@ def test_a_run_keeps_what_it_read_of_them(capsys):
     assert main(again) == 2
     assert "`attributes` of other items or columns" in capsys.readouterr().err
     Path("items.csv").unlink()
-    data = bytearray(Path("damaged/attributes.npz").read_bytes())
-    data[len(data) // 2] ^= 1
-    Path("damaged/attributes.npz").write_bytes(data)
+    flip(Path("damaged/attributes.npz"))
     assert main(again) == 2
     assert "attributes.npz" in capsys.readouterr().err

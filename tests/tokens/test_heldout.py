@@ -1,6 +1,5 @@
 """Held-out sequences: which they are, that no training sees them, and their scores."""
 
-import json
 import math
 import re
 from pathlib import Path
@@ -25,6 +24,7 @@ from embedder.tokens import eval_sets as module
 from embedder.tokens.plan import TrainingPlan
 from embedder.tokens.trainer import TokensTrainer
 from embedder.tokens.training_scores import TrainingScores, training_scores
+from tests.commands import json_lines
 from tests.held_out import log_likelihood
 
 ARCHITECTURES = pytest.mark.parametrize("architecture", ["skipgram", "cbow"])
@@ -106,24 +106,6 @@ def test_log_likelihood_is_that_of_loops(
         np.testing.assert_allclose(found[:2], expected[:2], rtol=1e-12)
 
 
-def test_the_optimum_of_negative_sampling_predicts_the_text():
-    """v_t.u_c = log(P_kept(c | t) / (k P_n(c))), with any `negative`, is P(c | t)."""
-    rng = np.random.default_rng(0)
-    truth = rng.dirichlet(np.ones(5), size=5)  # P(c | t)
-    given = Sequences(rng.integers(5, size=400), np.full(200, 2))
-    ids = given.ids.reshape(200, 2)
-    pairs = np.concatenate([ids, ids[:, ::-1]])
-    expected = np.log(truth[pairs[:, 0], pairs[:, 1]]).mean()
-    for sample, ns_exponent, negative in [(0.0, 0.75, 5), (0.01, 0.3, 1)]:
-        keep = (keep_limit(COUNTS, sample) + 1.0) / 2**32
-        kept = truth * keep / (truth * keep).sum(axis=1, keepdims=True)
-        noise = COUNTS**ns_exponent / (COUNTS**ns_exponent).sum()
-        options = TokensOptions(sample=sample, ns_exponent=ns_exponent)
-        scores = np.log(kept / (negative * noise))
-        found = log_likelihood(options, np.eye(5), scores.T, COUNTS, given, 1)
-        assert found.mean == pytest.approx(expected, rel=1e-9)
-
-
 @ARCHITECTURES
 def test_at_most_so_many_predictions_are_drawn_the_same_for_all_models(architecture):
     options = TokensOptions(architecture=architecture)
@@ -139,13 +121,6 @@ def test_at_most_so_many_predictions_are_drawn_the_same_for_all_models(architect
     assert log_likelihood(other, *args[1:], max_pairs=1000).baseline == (
         parts[0].baseline
     )
-
-
-@pytest.mark.parametrize("value", [np.nan, np.inf, 1e200])
-def test_scores_that_are_not_finite_are_the_worst(value):
-    broken = np.full((5, 3), value)
-    found = log_likelihood(TokensOptions(), broken, broken, COUNTS, SMALL)
-    assert found.mean == -np.inf and np.isfinite(found.baseline)
 
 
 def test_the_hash_is_uniform_and_depends_on_the_position_alone():
@@ -298,8 +273,7 @@ def test_a_run_writes_its_scores(own_folder, capsys):
     arguments = ["train", "text.txt", "--workdir", "run", "--epochs", "2"]
     arguments += ["--holdout", "0.1", "--best-by", "pairs.tsv", "--min-count", "1"]
     assert main(arguments) == 0
-    lines = Path("run/metrics.jsonl").read_text().splitlines()
-    found = [*map(json.loads, lines)]
+    found = json_lines("run/metrics.jsonl")
     assert len(found) == 2
     shown = capsys.readouterr().err
     for line in found:

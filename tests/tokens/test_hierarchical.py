@@ -13,19 +13,11 @@ from embedder.data.corpus import sequences_corpus
 from embedder.data.encode import BaseVocabulary, encode
 from embedder.data.huffman import codes_and_points, huffman_tree, node_sums
 from embedder.data.vocabulary import Vocabulary, write_vocabulary
-from embedder.engine.mesh_layout import MeshLayout
 from embedder.tokens import continue_training
-from embedder.tokens.backends import pick_backend
 
 COUNTS = np.array([40, 20, 20, 5, 1])
 HS = {"hs": True, "vector_size": 8, "min_count": 1, "epochs": 2, "block": 32}
 negatives = pytest.mark.parametrize("negative", [0, 5])
-
-
-def test_the_kernel_is_picked_for_long_runs():
-    config = with_options(Config(), hs=True, negative=0, backend="auto")
-    assert pick_backend(config, 10**9, MeshLayout()) == "numba"
-    assert pick_backend(config, 1000, MeshLayout()) == "xla"
 
 
 @pytest.mark.parametrize("counts", [COUNTS, np.array([3])])

@@ -1,6 +1,5 @@
 """Models side by side: each is that of a run of its own."""
 
-import json
 import math
 
 import numpy as np
@@ -11,6 +10,7 @@ from embedder.api.train import train
 from embedder.config import Config, with_options
 from embedder.sweep.space import Choices, with_settings
 from embedder.sweep.sweep import sweep
+from tests.commands import json_lines
 
 SMALL = {"vector_size": 6, "min_count": 1, "epochs": 2, "dtype": "float64"}
 LINES = [
@@ -56,8 +56,7 @@ def test_models_with_own_settings_are_those_of_runs_of_their_own(
         number, settings = result.trial
         own = with_settings(with_options(config, holdout=0.05), settings)
         train(own, tmp_path / str(number), str(corpus))
-        *_, last = (tmp_path / f"{number}/metrics.jsonl").read_text().splitlines()
-        expected = json.loads(last)["held_out"]
+        expected = json_lines(tmp_path / f"{number}/metrics.jsonl")[-1]["held_out"]
         tolerance = 0 if is_exact else 1e-12
         assert result.score == pytest.approx(expected, rel=tolerance, abs=0)
 

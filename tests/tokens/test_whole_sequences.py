@@ -19,6 +19,7 @@ from embedder.data.sessions import frame_corpus
 from embedder.engine.epochs import run_epochs
 from embedder.tokens.plan import TrainingPlan
 from embedder.tokens.trainer import TokensTrainer
+from migration.parity.equations import resample
 from tests.loops import Loops
 
 HOLDOUT, CAP, NEGATIVE, SIZE = 0.25, 3.0, 2, 5
@@ -64,19 +65,6 @@ def training(**options) -> TokensTrainer:
     )
 
 
-def multiplicities(sizes: list[int], seed: int) -> list[np.ndarray]:
-    """(55), of the sessions of each shard."""
-    n = sum(sizes)
-    rng = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(2,)))
-    draws = rng.multinomial(n, np.array(sizes) / n)
-    found = []
-    for shard, (size, num) in enumerate(zip(sizes, draws, strict=True)):
-        of_shard = np.random.SeedSequence(seed, spawn_key=(2, shard))
-        drawn = np.random.default_rng(of_shard).integers(size, size=num)
-        found.append(np.bincount(drawn, minlength=size))
-    return found
-
-
 def loops(
     planned: TokensTrainer, number: int, architecture: str, optimizer: str
 ) -> Loops:
@@ -84,7 +72,7 @@ def loops(
     encoded, source = planned.encoded, planned.sources[number]
     config = planned.replicas[number]
     sizes = [int(n) for n in encoded.shard_sequences]
-    drawn = multiplicities(sizes, config.run.seed)
+    drawn = resample(sizes, config.run.seed)
     first = np.concatenate([[0], np.cumsum(sizes)])
     given, start = sessions(), planned.initial_state().params["tables"]
     id_of = {token: i for i, token in enumerate(encoded.vocabulary.tokens)}

@@ -26,6 +26,7 @@ from embedder.vectors.export import (
 )
 from embedder.vectors.reduce import kept_neighbors, pack, principal, rounded, unpack
 from embedder.vectors.vectors import Vectors
+from tests.commands import flip
 
 RNG = np.random.default_rng(0)
 COUNTS = np.arange(300)[::-1]
@@ -93,10 +94,7 @@ def test_small_files_give_the_rounded_vectors(tmp_path, ending, dtype):
     write_vectors(MANY, tmp_path / f"w{ending}")
     assert path.stat().st_size < 0.8 * (tmp_path / f"w{ending}").stat().st_size
     if ending == ".safetensors":
-        data = bytearray(path.read_bytes())
-        data[len(data) // 2] ^= 1
-        path.unlink()
-        path.write_bytes(data)
+        flip(path)
         with pytest.raises(InputError, match="not those that were written"):
             read_vectors(path)
 
