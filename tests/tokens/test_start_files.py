@@ -17,6 +17,21 @@ TEXT = [["a", "b", "c", "a", "d"] * 4] * 30
 EXPECTED = VECTORS.matrix[[1, 0]]  # of a and b
 
 
+def test_what_starts_from_a_file_and_what_is_frozen_is_logged(tmp_path, caplog):
+    caplog.set_level("INFO")
+    write_vectors(VECTORS, path := tmp_path / "vectors.vec.gz")
+    trainer = EmbeddingTrainer(**OPTIONS | {"dtype": "float64"})
+    trainer.fit(TEXT, init_from=path, freeze="known")
+    found = rows(trainer, "ab")
+    assert found.dtype == np.float64
+    np.testing.assert_array_equal(found, EXPECTED)
+    lines = [
+        f"start: 2 of 4 rows (60.0 % of the corpus's tokens) start from {path}",
+        "frozen: 2 of 4 rows of the input table",
+    ]
+    assert [x for x in caplog.messages if x.startswith(("start:", "frozen:"))] == lines
+
+
 def test_fit_starts_from_vectors_a_file_or_a_trainer(tmp_path):
     write_vectors(VECTORS, tmp_path / "vectors.txt")
     fits = [
