@@ -21,16 +21,18 @@ from bench.items import FILES
 from bench.new_items import hits, train, write
 from bench.results import Results, Table, data_folder, grouped, write_results
 from embedder.metrics.intervals import mean_estimates
+from embedder.metrics.next_item_scores import NEW_ITEMS
 
 _PRESET = "--preset items --min-count 1 --no-report"
 _LAUNCHED = 0.2  # of the items
 _DRAWN_DAYS = 100  # of data without dates
 PROGRAMS = {
     "from the start": ("train until-{day}.txt " + _PRESET, 1.0),
-    "update": ("train day-{day}.txt --resume {before} --grow --no-report", 1.0),
-    "update, --new-items 2": ("", 2.0),  # the same runs
+    "update": ("train day-{day}.txt --resume {before} --grow --no-report", NEW_ITEMS),
+    "update, --new-items 1": ("", 1.0),  # the same runs
+    "update, --new-items 8": ("", 8.0),
 }
-"""Commands by name, and how often sessions count for new items."""
+"""Commands by name, and how often sessions count for new items, at most."""
 
 
 _KINDS = "all", "old", "new"  # last items

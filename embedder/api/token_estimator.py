@@ -1067,7 +1067,7 @@ class EmbeddingTrainer:
         *,
         seen: Seen = "excluded",
         among: Collection[Key] | None = None,
-        new_items: float = 1.0,
+        new_items: float | None = None,
     ) -> list[tuple[Key, float]]:
         """The items that come next after those of `session`, the newest last, and their
         scores, ALGORITHM.md (101), by a trainer that was fitted with `next_items`.
@@ -1077,7 +1077,7 @@ class EmbeddingTrainer:
           seen: "included": items of the session can be the next.
           among: only these can be the next; unknown ones are ignored.
           new_items: how often sessions count for items that `partial_fit` added with
-            `grow`, ALGORITHM.md (102): above 1 these items come up more often.
+            `grow`, ALGORITHM.md (102): above 1 these items come up more often; None: 2.
 
         Raises:
           RuntimeError: it was not fitted with `next_items`.

@@ -279,9 +279,9 @@ class Next:
     """Number of items per session."""
     seen: Literal["exclude", "include"] = "exclude"
     """Whether items of the session can be the next."""
-    new_items: float = 1.0
-    """How often sessions count for items that updates (--grow) added: above 1, these
-    items come up more often."""
+    new_items: float | None = None
+    """How often sessions count for items that updates (--grow) added: the more, the
+    more often these items come up; none: 2."""
     queries: str | None = field(default=None, metadata={"flag": "--from"})
     """File of sessions: a text with a session a line, or a table of sessions as for
     train. Unknown items are left out."""
@@ -421,7 +421,7 @@ class Evaluate:
     targets: Literal["all", "new", "count"] = "all"
     """With --sessions: also scores of cases by their target. new: items that updates
     (--grow) added, and the others. count: by how often an item is in the corpus."""
-    new_items: float = 1.0
+    new_items: float | None = None
     """With --sessions: of the mixture, as of next."""
     edges: Path | None = None
     """Held-out edges: tell them from as many pairs of nodes without an edge."""

@@ -82,6 +82,10 @@ class Weights(NamedTuple):
     floor: float = 1e-3
 
 
+NEW_ITEMS = 2.0
+"""How often sessions count for items that updates added, at most, where nothing else is
+said; measured in `bench/README.md`, Days and New items."""
+
 PARTS = Weights._fields[:-1]
 """The parts of a score."""
 
@@ -108,6 +112,25 @@ class SessionCounts:
     followers: scipy.sparse.csr_array
     sessions: Sequences
     num_old: int
+
+    @property
+    def new_items(self) -> float:
+        """How often sessions count for items that updates added, at most, by default: 1
+        where there are none, though there may be items without sessions."""
+        return NEW_ITEMS if self.num_old < self.rules.shape[0] else 1.0
+
+    def factors(self, new_items: float, num_items: int) -> np.ndarray:
+        """What shares are multiplied by, (102), f32[num_items]: of a new item that n of
+        S sessions could have had, S / n, at most `new_items`; of old items 1."""
+        ids, lengths = self.sessions
+        place = np.flatnonzero(ids >= self.num_old)
+        session = np.searchsorted(np.cumsum(lengths), place, side="right")
+        num_since = np.zeros(num_items, np.int64)
+        np.maximum.at(num_since, ids[place], len(lengths) - session)
+        with np.errstate(divide="ignore"):
+            found = np.minimum(new_items, len(lengths) / num_since)
+        found[: self.num_old] = 1
+        return found.astype(np.float32)
 
     @property
     def associations(self) -> scipy.sparse.csr_array:
@@ -269,7 +292,8 @@ class Mixture:
     Args:
       input: input table, [V + U, D].
       output: output table of items, [V + U, D].
-      new_items: what the shares of items that updates added are multiplied by, > 0.
+      new_items: what the shares of items that updates added are multiplied by, > 0, at
+        most (102).
       with_ages: queries come after all sessions, so newer ones count more.
       means: where the tables have U items more than the V that are counted,
         f32[V + U, V]: the counts of an item, and the scores of near sessions, are the
@@ -283,6 +307,10 @@ class Mixture:
     new_items: float = 1.0
     with_ages: bool = True
     means: scipy.sparse.csr_array | None = None
+
+    @functools.cached_property
+    def _factors(self) -> np.ndarray:
+        return self.counts.factors(self.new_items, len(self.input))
 
     @functools.cached_property
     def parts(self) -> dict[str, Scorer]:
@@ -317,7 +345,6 @@ class Mixture:
     def __call__(self, queries: Sequences) -> np.ndarray:
         """Scores f32[m, V + U] of m queries, none empty."""
         weights, num_items = self.weights, len(self.input)
-        new_items = np.float32(self.new_items)
         if weights.vectors:
             by_weighted = by_vectors(self.input, self.output, scale=weights.vectors)
             scores: Any = by_weighted(queries)
@@ -329,8 +356,7 @@ class Mixture:
                 share: Any = self.parts[name](queries)
                 starts = np.arange(len(queries[1])) * num_items
                 place = np.repeat(starts, np.diff(share.indptr)) + share.indices
-                is_new = share.indices >= self.counts.num_old
-                ratio = share.data * np.where(is_new, new_items, 1) / weights.floor
+                ratio = share.data * self._factors[share.indices] / weights.floor
                 flat[place] += weight * np.log1p(ratio)
         return scores
 
@@ -386,7 +412,8 @@ class NextItems:
         self.keys, self.weights = keys, weights
         self.ids: Mapping[Any, int] = {key: row for row, key in enumerate(keys)}
         self.mixtures: dict[Seen, Mixture] = {
-            seen: mixture.with_weights(each) for seen, each in weights.items()
+            seen: mixture.with_weights(each, mixture.counts.new_items)
+            for seen, each in weights.items()
         }
 
     @property
@@ -401,7 +428,7 @@ class NextItems:
         *,
         seen: Seen = "excluded",
         among: Collection[Any] | None = None,
-        new_items: float = 1.0,
+        new_items: float | None = None,
     ) -> list[tuple[Any, float]]:
         """The `topn` items that are ranked first after those of `session`, the newest
         last, and their scores, (101). Unknown items are left out, with a warning.
@@ -409,7 +436,8 @@ class NextItems:
         Args:
           seen: whether items of the session can be the next.
           among: only these can be the next; unknown ones are ignored.
-          new_items: how often sessions count for items that updates added, (102).
+          new_items: how often sessions count for items that updates added, at most,
+            (102); None: `NEW_ITEMS` times.
 
         Raises:
           InputKeyError: all items are unknown.
@@ -442,24 +470,23 @@ class NextItems:
             if score > -np.inf
         ]
 
-    def mixture(self, seen: Seen, new_items: float = 1.0) -> Mixture:
+    def mixture(self, seen: Seen, new_items: float | None = None) -> Mixture:
         """The mixture with the weights for `seen`.
 
         Raises:
           InputError: `new_items` is not a number > 0, or no item is new.
         """
+        if new_items is None:
+            return self.mixtures[seen]
         is_number = isinstance(new_items, int | float)
         if not is_number or not 0 < new_items < math.inf:
             raise InputError(f"`new_items` must be a number > 0, got {new_items!r}.")
-        found = self.mixtures[seen]
-        if new_items == 1:
-            return found
-        if self.num_old == len(self.keys):
+        if new_items != 1 and self.num_old == len(self.keys):
             raise InputError(
                 f"`new_items` needs items that an update added, got {new_items}, and "
                 "the model has none."
             )
-        return found.with_weights(new_items=new_items)
+        return self.mixtures[seen].with_weights(new_items=new_items)
 
 
 def _shares(scorer: Scorer, queries: Sequences) -> scipy.sparse.csr_array:

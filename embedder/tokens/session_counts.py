@@ -158,7 +158,7 @@ def choose_weights(
     for is_in, of_others in folds:
         queries, targets = (select(x, is_in) for x in (cases.queries, cases.targets))
         mine = cases._replace(queries=queries, targets=targets)
-        scorer = mixture.with_weights(of_others)
+        scorer = mixture.with_weights(of_others, counts.new_items)
         ranks[is_in] = target_ranks(scorer, mine, num_items)[0]
     data = RankedItems(cases, num_items, TOPN, len(scores_on("items")[0].names))
     values = measured("items", data, (ranks, cases.targets[1]), by="names")

@@ -46,9 +46,12 @@ from tests.metrics.test_next_item_baselines import flat
 
 NUM, SIZE = 15, 4
 RNG = np.random.default_rng(0)
-LISTS = [RNG.integers(NUM - 1, size=n).tolist() for n in RNG.integers(1, 9, 150)]
+LISTS = [
+    RNG.integers(10 + number // 30, size=size).tolist()
+    for number, size in enumerate(RNG.integers(1, 9, 150))
+]
+"""Items 10 to 13 are in later and later ones, 14 in none."""
 QUERIES = [[3], [1, 2, 1], [14], [5, 14, 0]]
-"""No training session has item 14."""
 TABLES = RNG.normal(size=(2, NUM, SIZE)).astype(np.float32)
 
 
@@ -104,7 +107,11 @@ WEIGHTS = [
 def test_scores_are_those_of_loops(weights):
     counts = dataclasses.replace(COUNTS, num_old=9)
     mixture = dataclasses.replace(MIXTURE, counts=counts).with_weights(weights, 3)
-    factors = np.where(np.arange(NUM) >= 9, 3, 1)
+    factors = np.append(np.ones(NUM - 1), 3)
+    for item in range(9, 14):
+        since = next(n for n, each in enumerate(LISTS) if item in each)
+        factors[item] = min(3, len(LISTS) / (len(LISTS) - since))
+    assert 1 < factors[10] < factors[11] < factors[13] == 3
     for query, scores in zip(QUERIES, mixture(flat(QUERIES)), strict=True):
         expected = score_by_loops(query, weights, factors)
         np.testing.assert_allclose(scores, expected, rtol=2e-5, atol=2e-5)

@@ -106,10 +106,10 @@ def score_sessions(
         cases = last_items(read.sequences, seen)
     _check_cases(read, cases, run, source, user)
     if user:
-        for name, default in (("targets", "all"), ("new_items", 1.0)):
+        for name, default in (("targets", "all"), ("new_items", None)):
             if (value := getattr(args, name)) != default:
                 raise InputError(f"`{name}` does not go with `user`, got {value!r}.")
-    if counted is None and args.new_items != 1:
+    if counted is None and args.new_items is not None:
         raise InputError(
             f"`new_items` needs a run of --next-items, got {args.new_items} for {run}."
         )
@@ -125,7 +125,9 @@ def score_sessions(
         "seen": seen,
     }
     settings |= {"score_by": args.score_by, "decay": decay, "seed": args.seed}
-    settings |= {"user": user or None, "new_items": args.new_items}
+    settings["user"] = user or None
+    if counted is not None and not user:
+        settings["new_items"] = counted.mixture(seen, args.new_items).new_items
 
     def ranks(each: Scorer) -> Sequences:
         return target_ranks(each, cases, len(vectors))
