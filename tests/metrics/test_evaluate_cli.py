@@ -267,12 +267,14 @@ def test_the_data_of_a_resumed_run_have_its_ids(tmp_path):
     assert len([*first_tokens(iter(shards[:1]), 5)]) == 1
 
 
-def test_a_better_baseline_is_named(capsys):
+@pytest.mark.parametrize(("data", "num"), [("test.parquet", 60), ("few.parquet", 15)])
+def test_a_better_baseline_is_named(data, num, capsys):
     """The text shows it under the table, in which each score has its interval."""
-    found = evaluated(capsys, "items", "--sessions", "test.parquet")
-    assert main(["evaluate", "items", "--sessions", "test.parquet"]) == 0
+    pl.read_parquet("test.parquet").head(5 * 15).write_parquet("few.parquet")
+    found = evaluated(capsys, "items", "--sessions", data)
+    assert main(["evaluate", "items", "--sessions", data]) == 0
     title, head, *rows = capsys.readouterr().out.splitlines()
-    assert title.startswith(f"test.parquet: {found['counts']['cases']} cases of 60 ses")
+    assert title.startswith(f"{data}: {found['counts']['cases']} cases of {num} ses")
     assert head.split() == ["HR@10", "NDCG@10", "MRR"]
     baselines, expected = found["baselines"], []
     names = ["vectors by output table", *baselines]
@@ -291,6 +293,7 @@ def test_a_better_baseline_is_named(capsys):
             expected.append(text + ", but their intervals overlap" * overlap)
             assert found["better_baselines"][name] == best
     assert rows[len(names) :] == expected
+    assert any("overlap" in row for row in rows) == (num == 15)
 
 
 def test_edges(capsys):
