@@ -69,8 +69,11 @@ class Events:
 
     def close(self) -> None:
         """Waits until all is written."""
-        self._thread.submit(self._close).result()
-        self._thread.shutdown()
+        try:
+            self._thread.submit(self._close).result()
+        finally:
+            self._thread.submit(self._close)  # if a signal came before it was
+            self._thread.shutdown()
 
     def _submit(self, updates: int, summaries: Callable[[], list[Any]]) -> None:
         self._thread.submit(self._write, updates, time.time(), summaries)
@@ -115,9 +118,10 @@ class Events:
         return self._writer
 
     def _close(self) -> None:
-        if self._writer is not None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
             with contextlib.suppress(OSError):  # it was logged
-                self._writer.close()
+                writer.close()
 
 
 def _histograms(arrays: Mapping[str, np.ndarray]) -> list[Any]:

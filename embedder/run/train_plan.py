@@ -1,5 +1,6 @@
 """Trains a planned run: starts or resumes it, saves, and writes the results."""
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Generic, NamedTuple
@@ -175,18 +176,18 @@ def _run_epochs(
         on_status(status)
         saver(status)
 
-    try:
-        end = run_epochs(
-            *(training, start.state, handle, start.position, saver.pause, None),
-            _evaluations(training.config.run),
-        )
-        if is_first:
-            report_stage("writing the last checkpoint and curves")
-            events.add_histograms(end)
-        return end
-    finally:
-        saver.finish()
-        events.close()
+    with contextlib.closing(events):  # also if a signal comes while the saver ends
+        try:
+            end = run_epochs(
+                *(training, start.state, handle, start.position, saver.pause, None),
+                _evaluations(training.config.run),
+            )
+            if is_first:
+                report_stage("writing the last checkpoint and curves")
+                events.add_histograms(end)
+            return end
+        finally:
+            saver.finish()
 
 
 def _evaluations(options: RunOptions) -> Evaluations:
