@@ -119,18 +119,25 @@ class SessionCounts:
         where there are none, though there may be items without sessions."""
         return NEW_ITEMS if self.num_old < self.rules.shape[0] else 1.0
 
-    def factors(self, new_items: float, num_items: int) -> np.ndarray:
-        """What shares are multiplied by, (102), f32[num_items]: of a new item that n of
-        S sessions could have had, S / n, at most `new_items`; of old items 1."""
+    @functools.cached_property
+    def _chances(self) -> np.ndarray:
+        """S / n of each of V items, of which n of S sessions are not older; inf: it has
+        no session, f64[V]."""
         ids, lengths = self.sessions
         place = np.flatnonzero(ids >= self.num_old)
         session = np.searchsorted(np.cumsum(lengths), place, side="right")
-        num_since = np.zeros(num_items, np.int64)
+        num_since = np.zeros(self.rules.shape[0], np.int64)
         np.maximum.at(num_since, ids[place], len(lengths) - session)
         with np.errstate(divide="ignore"):
-            found = np.minimum(new_items, len(lengths) / num_since)
+            return len(lengths) / num_since
+
+    def factors(self, new_items: float, num_items: int) -> np.ndarray:
+        """What shares are multiplied by, (102), f32[num_items]: of old items by 1,
+        of new ones and of those after the V by `new_items` at most."""
+        found = np.full(num_items, new_items, np.float32)
+        found[: len(self._chances)] = np.minimum(new_items, self._chances)
         found[: self.num_old] = 1
-        return found.astype(np.float32)
+        return found
 
     @property
     def associations(self) -> scipy.sparse.csr_array:

@@ -72,7 +72,8 @@ class Events:
         try:
             self._thread.submit(self._close).result()
         finally:
-            self._thread.submit(self._close)  # if a signal came before it was
+            # Again, as a signal may have come before it was submitted.
+            self._thread.submit(self._close)
             self._thread.shutdown()
 
     def _submit(self, updates: int, summaries: Callable[[], list[Any]]) -> None:

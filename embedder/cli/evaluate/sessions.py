@@ -126,15 +126,15 @@ def score_sessions(
     }
     settings |= {"score_by": args.score_by, "decay": decay, "seed": args.seed}
     settings["user"] = user or None
-    if counted is not None and not user:
-        settings["new_items"] = counted.mixture(seen, args.new_items).new_items
+    mixture = None
+    if counted is not None and not user:  # it weighs the newest items most
+        mixture = counted.mixture(seen, args.new_items)
+        settings["new_items"] = mixture.new_items
 
     def ranks(each: Scorer) -> Sequences:
         return target_ranks(each, cases, len(vectors))
 
-    mixed: Sequences | None = None
-    if counted is not None and not user:  # it weighs the newest items most
-        mixed = ranks(counted.mixture(seen, args.new_items))
+    mixed = None if mixture is None else ranks(mixture)
     of_vectors = ranks(by_vectors(input, output, decay))
     of_baselines = {name: ranks(each) for name, each in scorers.items()}
 
