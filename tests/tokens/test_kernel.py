@@ -175,10 +175,10 @@ def test_a_thread_that_cannot_start_ends_the_others(monkeypatch):
 def test_what_is_compiled_is_found_again_by_its_types_and_the_text_of_all_sources():
     """Numba itself would look at one file only, and could mix up dtypes."""
     names = {
-        apply_on_thread(dtype, optimizer, weight).py_func.__qualname__
+        apply_on_thread(dtype, optimizer, has_factors).py_func.__qualname__
         for dtype in ("float32", "float64")
         for optimizer in OPTIMIZERS
-        for weight in ("uint8", "float32")
+        for has_factors in (False, True)
     }
     assert len(names) == 8
     assert all(name.endswith(thread.SOURCES) for name in names)

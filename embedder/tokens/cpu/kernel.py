@@ -168,12 +168,13 @@ def _plain(state: TrainState) -> TrainState:
 
 
 def _for_kernel(batch: Batch) -> Batch:
-    """`batch` read-only, with weights of the tokens of a block, or of none where it has
-    none: the kernel is compiled for arrays."""
-    if batch.blocks.weight is None:
-        none = np.zeros((*batch.blocks.ids.shape[:2], 0), np.uint8)
-        batch = batch._replace(blocks=batch.blocks._replace(weight=none))
-    return jax.tree.map(read_only, batch)
+    """`batch` read-only, with weights f32 of the tokens of a block, or of none where it
+    has none: one compiled function serves them all."""
+    weight = batch.blocks.weight
+    if weight is None:
+        weight = np.zeros((*batch.blocks.ids.shape[:2], 0), np.float32)
+    blocks = batch.blocks._replace(weight=weight.astype(np.float32, copy=False))
+    return jax.tree.map(read_only, batch._replace(blocks=blocks))
 
 
 class _Owned(np.ndarray):
@@ -349,9 +350,8 @@ def _apply(
     num_updates, num_blocks, block = batch.blocks.ids.shape
     reports = -(-num_updates // interval), num_blocks
     losses = LossTerms(np.zeros(reports), np.zeros(reports))
-    kinds = [dtype.name, optimizer, batch.blocks.weight.dtype.name]
-    factors = "" if arrays.factors is None else dtype.name
-    compiled = apply_on_thread(*kinds, factors, above is not None, words is not None)
+    extras = arrays.factors is not None, above is not None, words is not None
+    compiled = apply_on_thread(dtype.name, optimizer, *extras)
 
     def run_thread(number: int, thread: Thread, updates: slice) -> float:
         """Returns the share of the time that the thread had a core."""

@@ -108,8 +108,7 @@ class ThreadMemory(NamedTuple):
 def apply_on_thread(
     dtype: str,
     optimizer: str,
-    weight: str,
-    factors: str = "",
+    has_factors: bool = False,
     tree: bool = False,
     has_subwords: bool = False,
 ) -> Dispatcher:
@@ -117,12 +116,11 @@ def apply_on_thread(
 
     Numba finds compiled code by the name and the file of a function, not by the code of
     what it calls; and two processes that compile one function for two signatures at the
-    same time may exchange their code. So the name holds the dtype, the optimizer, the
-    dtype of the weights of tokens, whether rows have factors and a digest of all
-    sources.
+    same time may exchange their code. So the name holds the dtype, the optimizer, what
+    else it has and a digest of all sources.
 
     Args:
-      factors: their dtype; empty: there are none.
+      has_factors: whether rows have factors, of the dtype.
       tree: whether there is hierarchical softmax.
       has_subwords: of words, by SGD.
     """
@@ -178,8 +176,8 @@ def apply_on_thread(
                 if not wait(thread.arrivals, arrivals):
                     return
 
-    marks = factors and "factors", "tree" * tree, "subwords" * has_subwords
-    kind = "_".join(filter(None, (dtype, optimizer, weight, *marks)))
+    marks = "factors" * has_factors, "tree" * tree, "subwords" * has_subwords
+    kind = "_".join(filter(None, (dtype, optimizer, *marks)))
     apply.__qualname__ = f"apply_{kind}_{SOURCES}"
     return cached_on_disk(entry()(apply))
 
