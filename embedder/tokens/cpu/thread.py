@@ -116,8 +116,8 @@ def apply_on_thread(
 
     Numba finds compiled code by the name and the file of a function, not by the code of
     what it calls; and two processes that compile one function for two signatures at the
-    same time may exchange their code. So the name holds the dtype, the optimizer, what
-    else it has and a digest of all sources.
+    same time may exchange their code. So the name holds the dtype, the optimizer, which
+    of the parts below there are, and a digest of all sources.
 
     Args:
       has_factors: whether rows have factors, of the dtype.
