@@ -19,6 +19,7 @@ import pytest
 from embedder.cli.main import main
 from embedder.data.tfdata import has_tensorflow
 from embedder.engine import compilation, epochs
+from embedder.tokens import backends
 from tests.commands import SECONDS
 from tests.memory import forget_programs
 
@@ -36,6 +37,7 @@ hypothesis.settings.register_profile(
     "tests", hypothesis.settings.get_profile("random"), derandomize=True
 )
 hypothesis.settings.load_profile("tests")
+USUAL_LONG_RUN = backends.LONG_RUN
 gc.set_threshold(50_000, 20, 100)  # a full collection looks at all of JAX: 0.3 s
 # Orbax is imported above because a run imports it in a thread that saves: pytest parses
 # `orbax.checkpoint.test_utils` to rewrite its assertions, and two threads that parse at
@@ -51,12 +53,16 @@ def pytest_configure():
 
     It is in `embedder-tests` of the user's cache folder. The key of a program is all of
     its code and of the compiler's options: a changed program is compiled.
+
+    Numba compiles what `backend` auto leaves open, as it does for long runs: one kernel
+    serves vocabularies of all sizes, and XLA would compile a program for each.
     """
     caches = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     if caches.name != "embedder-tests":  # as in the processes that a session starts
         os.environ["XDG_CACHE_HOME"] = str(caches / "embedder-tests")
     compilation.enable_compilation_cache()
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
+    backends.LONG_RUN = 0
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -80,6 +86,12 @@ def pytest_collection_modifyitems(items):
         for place, item in enumerate(some):
             if place not in fast:
                 item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def usual_backend(monkeypatch):
+    """`backend` auto is what it is for users: XLA for short runs."""
+    monkeypatch.setattr(backends, "LONG_RUN", USUAL_LONG_RUN)
 
 
 @pytest.fixture(scope="session", autouse=True)

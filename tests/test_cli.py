@@ -208,6 +208,7 @@ def test_what_is_refused_leaves_nothing(source):
     assert sorted(Path().rglob("*")) == before
 
 
+@pytest.mark.usefixtures("usual_backend")
 def test_train_says_what_it_has_and_what_it_left_where(capsys):
     """The run is named after its corpus; flags may have `_` and `=`."""
     assert train("./text.txt", "--vector_size=3", "--verbose") == 0
@@ -244,6 +245,7 @@ def test_devices_shows_what_a_run_would_take(capsys):
         assert "a table, 1000 x 100:" in printed and "CPU 0" in "".join(printed)
 
 
+@pytest.mark.usefixtures("usual_backend")
 def test_dry_run_prints_the_plan_and_writes_nothing(capsys):
     assert train("text.txt", "--dry-run", "--sample", "0") == 0
     lines = capsys.readouterr().out.splitlines()

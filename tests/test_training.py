@@ -35,6 +35,7 @@ def test_tfdata_without_tensorflow_is_one_line(own_folder, monkeypatch, capsys, 
     assert not (own_folder / "run").exists()
 
 
+@pytest.mark.usefixtures("usual_backend")
 @pytest.mark.parametrize(
     ("options", "words", "backend"),
     [

@@ -37,7 +37,7 @@ from embedder.tokens.row_lr_multipliers import (
 from embedder.tokens.subwords import TABLE, empty_index, subword_program
 from embedder.tokens.train_step import TableParts, host_state, updates_function
 
-_LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
+LONG_RUN = 10_000_000  # words of all epochs: worth the compilation by Numba
 _WHOLE = 5  # words that one with a whole session as its context counts for
 _SUBWORDS = 3  # words that one with n-grams counts for
 _ROWS_AT_ONCE = 2**16  # of the initial table: bounds the memory of the draws
@@ -87,7 +87,7 @@ def pick_backend(
         num_words *= _WHOLE
     if options.subwords:
         num_words *= _SUBWORDS
-    is_long = num_words >= _LONG_RUN and options.update == "rows" and not lacks
+    is_long = num_words >= LONG_RUN and options.update == "rows" and not lacks
     if is_long and loader.is_one_cpu(layout) and not numba_fault():
         return "numba"
     return "xla"

@@ -468,6 +468,7 @@ def cells() -> Iterator:
             yield pytest.param(feature, each, reason, id=name, marks=marks)
 
 
+@pytest.mark.usefixtures("usual_backend")
 @pytest.mark.parametrize(("feature", "invariant", "refusal"), [*cells()])
 def test_a_feature_has_an_invariant_or_is_refused(place, feature, invariant, refusal):
     if refusal is None:
