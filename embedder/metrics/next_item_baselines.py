@@ -19,6 +19,8 @@ from embedder.metrics.ranking import STEPS, Sequences, recency_weights
 
 NEWEST_SESSIONS = 500_000
 """Sessions that neighbours are searched in, at most."""
+_NEAREST, _TWO_STEPS = 100, 200  # items after one step, and after two
+_ROWS_AT_ONCE = 2**10  # of two steps: each has up to `_NEAREST`^2 items before the cut
 _COUNTED_AT_ONCE = 2**20  # positions: pairs of 10 distances take 200 MB
 _AT_ONCE = 2**19  # entries of a batch of queries: about ten arrays of 4 MB
 _MOST_QUERIES = 2**12  # of a batch
@@ -119,6 +121,88 @@ def count_pairs(
         total = total + scipy.sparse.csr_array((values, coordinates), shape=shape)
     total.sort_indices()
     return total.astype(np.float32)
+
+
+class SecondOrder:
+    """Scores sum w_i r_ic over the items i of a query, with `recency_weights` w, (106):
+    r_ic is the share of c in what two steps from i lead to, i -> j -> c.
+
+    A step is from i to one of the `_NEAREST` items with the largest n_ij /
+    sqrt(n_i n_j), with the counts of `association_rules` and their sums n_i. So items
+    that have never met are found by what both have met, as by two layers of a linear
+    graph convolution (He et al. 2020, LightGCN), of which nothing is trained.
+
+    Args:
+      counts: as in `PairRules`, symmetric, f32[V, V].
+      decay, means: as in `PairRules`.
+    """
+
+    def __init__(
+        self,
+        counts: scipy.sparse.csr_array,
+        decay: float,
+        means: scipy.sparse.csr_array | None = None,
+    ):
+        self._decay, self._means = decay, means
+        scale = np.maximum(counts.sum(axis=1), 1e-30) ** -0.5
+        row = np.repeat(np.arange(len(scale)), np.diff(counts.indptr))
+        data = (counts.data * scale[row] * scale[counts.indices]).astype(np.float32)
+        table = scipy.sparse.csr_array((data, counts.indices, counts.indptr))
+        table.resize(counts.shape)
+        self._steps = _largest(table, _NEAREST)
+        self._num_asked = 0
+
+    def __call__(self, queries: Sequences) -> scipy.sparse.csr_array:
+        ids, lengths = queries
+        num_items = (self._steps if self._means is None else self._means).shape[0]
+        weights = recency_weights(lengths, self._decay).astype(np.float32)
+        ends = np.concatenate([[0], np.cumsum(lengths)])
+        shape = len(lengths), num_items
+        asked: Any = scipy.sparse.csr_array((weights, ids, ends), shape=shape)
+        if self._means is not None:
+            asked = asked @ self._means
+        items, column = np.unique(asked.indices, return_inverse=True)
+        shape = len(lengths), len(items)
+        asked = scipy.sparse.csr_array((asked.data, column, asked.indptr), shape=shape)
+        found = asked @ self._rows(items)
+        return found if self._means is None else found @ self._means.T
+
+    def _rows(self, items: np.ndarray) -> scipy.sparse.csr_array:
+        """The shares of some items, f32[n, V]. All are made once and kept when as many
+        have been asked for as there are."""
+        self._num_asked += len(items)
+        if self._num_asked < self._steps.shape[0]:
+            return self._made_rows(items)
+        return self._all_rows[items]
+
+    @functools.cached_property
+    def _all_rows(self) -> scipy.sparse.csr_array:
+        return self._made_rows(np.arange(self._steps.shape[0]))
+
+    def _made_rows(self, items: np.ndarray) -> scipy.sparse.csr_array:
+        parts = []
+        for start in range(0, max(1, len(items)), _ROWS_AT_ONCE):
+            first = self._steps[items[start : start + _ROWS_AT_ONCE]]
+            parts.append(_largest(first @ self._steps, _TWO_STEPS))
+        found: Any = scipy.sparse.vstack(parts, format="csr")
+        totals = np.maximum(found.sum(axis=1), 1e-30)
+        found.data /= np.repeat(totals, np.diff(found.indptr)).astype(np.float32)
+        return found
+
+
+def _largest(table: Any, num: int) -> scipy.sparse.csr_array:
+    """The `num` largest values of each row; of equal ones the first."""
+    is_kept = np.ones(table.nnz, bool)
+    for row in np.flatnonzero(np.diff(table.indptr) > num):
+        part = slice(*table.indptr[row : row + 2])
+        values = table.data[part]
+        least = np.partition(values, -num)[-num]
+        is_kept[part] = values > least
+        equal = np.flatnonzero(values == least)
+        is_kept[part.start + equal[: num - int(is_kept[part].sum())]] = True
+    ends = np.concatenate([[0], np.cumsum(is_kept)])[table.indptr]
+    kept = table.data[is_kept], table.indices[is_kept], ends
+    return scipy.sparse.csr_array(kept, shape=table.shape)
 
 
 @dataclass(frozen=True)

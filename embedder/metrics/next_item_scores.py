@@ -3,9 +3,9 @@
     score(c | q) = w_0 h_q.u_c + sum over k of w_k log(1 + s_k(c | q) / floor) (101)
 
 with h_q.u_c of `ranking.by_vectors`, and s_k the share that part k gives an item, its
-scores divided by their sum: of `sequential_rules`, of `association_rules`, of followers
-of the last item, of `STAN` with idf, and of the items of the session itself, where
-they are candidates. But for a constant of each session this is a log-linear mixture of
+scores divided by their sum: of `sequential_rules`, of `association_rules`, of what two
+steps of these lead to (`SecondOrder`), of followers of the last item, of `STAN` with
+idf, and of the items of the session itself, where they are candidates. But for a constant of each session this is a log-linear mixture of
 probabilities (Hinton 2002, Training Products of Experts). The weights are those of a
 conditional logit model (McFadden 1974) of held-out sessions: the likelihood of the
 target among the candidates that a part ranks high.
@@ -38,6 +38,7 @@ from embedder.metrics.next_item_baselines import (
     NEWEST_SESSIONS,
     STAN,
     PairRules,
+    SecondOrder,
     Sessions,
     count_pairs,
 )
@@ -76,6 +77,7 @@ class Weights(NamedTuple):
     vectors: float = 0.35
     rules: float = 0.2  # SR
     associations: float = 0.0  # AR
+    second_order: float = 0.0  # two steps of AR
     followers: float = 0.15  # a Markov chain
     neighbors: float = 0.2  # STAN with idf
     own: float = 0.0  # items of the session
@@ -324,12 +326,14 @@ class Mixture:
         """The scorers of `PARTS`; all but the first give shares, which are sparse."""
         num_items = len(self.input)
         sessions = Sessions.fit(self.counts.sessions, self.counts.rules.shape[0])
+        associations = self.counts.associations
         near: Scorer = STAN.of_mixture(sessions, with_ages=self.with_ages)
         if self.means is not None:
             near = functools.partial(_of_means, near, self.means)
         sparse_parts: dict[str, Scorer] = {
             "rules": PairRules(self.counts.rules, DECAY, self.means),
-            "associations": PairRules(self.counts.associations, DECAY, self.means),
+            "associations": PairRules(associations, DECAY, self.means),
+            "second_order": SecondOrder(associations, DECAY, self.means),
             "followers": PairRules(self.counts.followers, 0.0, self.means),
             "neighbors": near,
             "own": functools.partial(_own_items, num_items=num_items),
@@ -676,6 +680,7 @@ def weights_text(weights: Weights) -> str:
         "vectors",
         "SR",
         "AR",
+        "AR of second order",
         "followers",
         "STAN with idf",
         "the session's own items",
