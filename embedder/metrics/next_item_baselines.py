@@ -19,8 +19,9 @@ from embedder.metrics.ranking import STEPS, Sequences, recency_weights
 
 NEWEST_SESSIONS = 500_000
 """Sessions that neighbours are searched in, at most."""
-_NEAREST, _TWO_STEPS = 100, 200  # items after one step, and after two
-_ROWS_AT_ONCE = 2**10  # of two steps: each has up to `_NEAREST`^2 items before the cut
+NEAR_ITEMS, SECOND_ORDER_ITEMS = 50, 100
+"""Items that one step, and two steps, of `SecondOrder` lead to."""
+_ROWS_AT_ONCE = 2**11  # of `SecondOrder`: each has up to `NEAR_ITEMS`^2 items at first
 _COUNTED_AT_ONCE = 2**20  # positions: pairs of 10 distances take 200 MB
 _AT_ONCE = 2**19  # entries of a batch of queries: about ten arrays of 4 MB
 _MOST_QUERIES = 2**12  # of a batch
@@ -123,67 +124,74 @@ def count_pairs(
     return total.astype(np.float32)
 
 
+@dataclass
 class SecondOrder:
     """Scores sum w_i r_ic over the items i of a query, with `recency_weights` w, (106):
-    r_ic is the share of c in what two steps from i lead to, i -> j -> c.
+    r_ic is the share of c among the items that two steps from i lead to, i -> j -> c.
 
-    A step is from i to one of the `_NEAREST` items with the largest n_ij /
-    sqrt(n_i n_j), with the counts of `association_rules` and their sums n_i. So items
-    that have never met are found by what both have met, as by two layers of a linear
-    graph convolution (He et al. 2020, LightGCN), of which nothing is trained.
+    A step is from i to one of the items with the largest n_ij / sqrt(n_i n_j), with the
+    counts n_ij and their sums n_i. So items that have never met are found by what both
+    have met, as by two layers of a graph convolution without parameters (He et al.
+    2020, LightGCN).
 
     Args:
-      counts: as in `PairRules`, symmetric, f32[V, V].
+      counts: symmetric, as those of `association_rules`, f32[V, V].
       decay, means: as in `PairRules`.
+      num_near: items that a step leads to.
+      num_kept: items that two steps lead to.
     """
 
-    def __init__(
-        self,
-        counts: scipy.sparse.csr_array,
-        decay: float,
-        means: scipy.sparse.csr_array | None = None,
-    ):
-        self._decay, self._means = decay, means
+    counts: scipy.sparse.csr_array
+    decay: float
+    means: scipy.sparse.csr_array | None = None
+    num_near: int = NEAR_ITEMS
+    num_kept: int = SECOND_ORDER_ITEMS
+
+    def __post_init__(self):
+        self._num_asked = 0
+
+    @functools.cached_property
+    def _steps(self) -> scipy.sparse.csr_array:
+        counts = self.counts
         scale = np.maximum(counts.sum(axis=1), 1e-30) ** -0.5
         row = np.repeat(np.arange(len(scale)), np.diff(counts.indptr))
         data = (counts.data * scale[row] * scale[counts.indices]).astype(np.float32)
-        table = scipy.sparse.csr_array((data, counts.indices, counts.indptr))
-        table.resize(counts.shape)
-        self._steps = _largest(table, _NEAREST)
-        self._num_asked = 0
+        steps = data, counts.indices, counts.indptr
+        steps = scipy.sparse.csr_array(steps, shape=counts.shape)
+        return _largest(steps, self.num_near)
 
     def __call__(self, queries: Sequences) -> scipy.sparse.csr_array:
         ids, lengths = queries
-        num_items = (self._steps if self._means is None else self._means).shape[0]
-        weights = recency_weights(lengths, self._decay).astype(np.float32)
+        weights = recency_weights(lengths, self.decay).astype(np.float32)
         ends = np.concatenate([[0], np.cumsum(lengths)])
-        shape = len(lengths), num_items
+        known = self.counts if self.means is None else self.means
+        shape = len(lengths), known.shape[0]
         asked: Any = scipy.sparse.csr_array((weights, ids, ends), shape=shape)
-        if self._means is not None:
-            asked = asked @ self._means
+        if self.means is not None:
+            asked = asked @ self.means
         items, column = np.unique(asked.indices, return_inverse=True)
         shape = len(lengths), len(items)
         asked = scipy.sparse.csr_array((asked.data, column, asked.indptr), shape=shape)
         found = asked @ self._rows(items)
-        return found if self._means is None else found @ self._means.T
+        return found if self.means is None else found @ self.means.T
 
     def _rows(self, items: np.ndarray) -> scipy.sparse.csr_array:
-        """The shares of some items, f32[n, V]. All are made once and kept when as many
-        have been asked for as there are."""
+        """r of some items, f32[n, V]. Once as many have been asked for as there are,
+        those of all items are kept."""
         self._num_asked += len(items)
-        if self._num_asked < self._steps.shape[0]:
-            return self._made_rows(items)
-        return self._all_rows[items]
+        if self._num_asked < self.counts.shape[0]:
+            return self._made(items)
+        return self._all[items]
 
     @functools.cached_property
-    def _all_rows(self) -> scipy.sparse.csr_array:
-        return self._made_rows(np.arange(self._steps.shape[0]))
+    def _all(self) -> scipy.sparse.csr_array:
+        return self._made(np.arange(self.counts.shape[0]))
 
-    def _made_rows(self, items: np.ndarray) -> scipy.sparse.csr_array:
-        parts = []
-        for start in range(0, max(1, len(items)), _ROWS_AT_ONCE):
+    def _made(self, items: np.ndarray) -> scipy.sparse.csr_array:
+        parts = [self._steps[:0]]
+        for start in range(0, len(items), _ROWS_AT_ONCE):
             first = self._steps[items[start : start + _ROWS_AT_ONCE]]
-            parts.append(_largest(first @ self._steps, _TWO_STEPS))
+            parts.append(_largest(first @ self._steps, self.num_kept))
         found: Any = scipy.sparse.vstack(parts, format="csr")
         totals = np.maximum(found.sum(axis=1), 1e-30)
         found.data /= np.repeat(totals, np.diff(found.indptr)).astype(np.float32)
@@ -191,7 +199,7 @@ class SecondOrder:
 
 
 def _largest(table: Any, num: int) -> scipy.sparse.csr_array:
-    """The `num` largest values of each row; of equal ones the first."""
+    """The `num` largest values of each row; of equal ones the first stored."""
     is_kept = np.ones(table.nnz, bool)
     for row in np.flatnonzero(np.diff(table.indptr) > num):
         part = slice(*table.indptr[row : row + 2])

@@ -5,10 +5,11 @@
 with h_q.u_c of `ranking.by_vectors`, and s_k the share that part k gives an item, its
 scores divided by their sum: of `sequential_rules`, of `association_rules`, of what two
 steps of these lead to (`SecondOrder`), of followers of the last item, of `STAN` with
-idf, and of the items of the session itself, where they are candidates. But for a constant of each session this is a log-linear mixture of
-probabilities (Hinton 2002, Training Products of Experts). The weights are those of a
-conditional logit model (McFadden 1974) of held-out sessions: the likelihood of the
-target among the candidates that a part ranks high.
+idf, and of the items of the session itself, where they are candidates. But for a
+constant of each session this is a log-linear mixture of probabilities (Hinton 2002,
+Training Products of Experts). The weights are those of a conditional logit model
+(McFadden 1974) of held-out sessions: the likelihood of the target among the candidates
+that a part ranks high.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from embedder.data.encoded import TokenSource
 from embedder.engine.devices import Demand, check_fits
 from embedder.engine.mesh_layout import MeshLayout
 from embedder.engine.rules import row_rule
+from embedder.metrics.next_item_baselines import NEAR_ITEMS, SECOND_ORDER_ITEMS
 from embedder.metrics.ranking import STEPS
 from embedder.tokens.loader import choose_updates_per_call, loader_workers
 from embedder.tokens.objective import num_positions
@@ -97,7 +98,8 @@ def _scores_bytes(options: TokensOptions, num_rows: int) -> int:
     some 2,000 sessions at a time, and the C library keeps what threads have freed."""
     if not options.holdout:
         return 0
-    return min(2**29, 2**27 + 100_000 * num_rows * options.next_items)
+    steps = 8 * (NEAR_ITEMS + SECOND_ORDER_ITEMS) * num_rows * options.next_items
+    return min(2**29, 2**27 + 100_000 * num_rows * options.next_items) + steps
 
 
 def counts_bytes(num_items: int, encoded: TokenSource) -> int:

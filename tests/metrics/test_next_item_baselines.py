@@ -12,6 +12,7 @@ from embedder.metrics.next_item_baselines import (
     STAN,
     VSKNN,
     PairRules,
+    SecondOrder,
     Sessions,
     association_rules,
     count_pairs,
@@ -69,6 +70,40 @@ def test_rules_are_those_of_loops(monkeypatch, at_once, decay):
         assert found.dtype == np.float32 and found.shape == (len(QUERIES), NUM)
         expected = loop_rules(steps, decay, both)
         np.testing.assert_allclose(found.toarray(), expected, rtol=1e-6, atol=1e-7)
+
+
+def largest(row: np.ndarray, num: int) -> np.ndarray:
+    kept = sorted(range(len(row)), key=lambda i: -row[i])[:num]
+    return np.where(np.isin(np.arange(len(row)), kept), row, 0)
+
+
+@pytest.mark.parametrize(("near", "kept"), [(3, 4), (2, 99), (99, 99)])
+def test_second_order_is_that_of_loops(monkeypatch, near, kept):
+    monkeypatch.setattr(module, "_ROWS_AT_ONCE", 5)
+    counts = count_pairs(flat(TRAINING), NUM)
+    counts = sparse.csr_array(counts + counts.T)
+    dense = counts.toarray().astype(np.float64)
+    scale = np.sqrt(np.maximum(dense.sum(axis=1), 1e-30))
+    steps = np.array([largest(row, near) for row in dense / np.outer(scale, scale)])
+    rows = np.array([largest(row, kept) for row in steps @ steps])
+    shares = rows / np.maximum(rows.sum(axis=1, keepdims=True), 1e-30)
+    scorer = SecondOrder(counts, 0.5, None, near, kept)
+    for _ in range(3):  # from the second on all rows are kept
+        for query in [*QUERIES, [NUM - 1]]:
+            weights = [0.5**age for age in range(len(query))][::-1]
+            expected = np.average(shares[query], axis=0, weights=weights)
+            (found,) = scorer(flat([query])).toarray()
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+
+
+def test_second_order_finds_what_has_never_met():
+    """Item 0 and item 2 are both beside item 1 alone."""
+    training = flat([[0, 1], [2, 1], [1, 3]])
+    counts = association_rules(training, 4).counts
+    (found,) = SecondOrder(counts, 0.5)(flat([[0]])).toarray()
+    np.testing.assert_allclose(found, [1 / 3, 0, 1 / 3, 1 / 3], rtol=1e-6)
+    (found,) = SecondOrder(counts, 0.5, num_kept=2)(flat([[0]])).toarray()
+    assert sorted(found.tolist()) == [0, 0, 0.5, 0.5]
 
 
 def test_counts_can_be_memory_mapped(tmp_path):

@@ -21,6 +21,7 @@ from embedder.data.split import held_out_sequences, sequences
 from embedder.metrics import next_item_scores as module
 from embedder.metrics.next_item_baselines import (
     STAN,
+    SecondOrder,
     Sessions,
     association_rules,
     markov,
@@ -62,9 +63,11 @@ MIXTURE = Mixture(*TABLES, COUNTS)
 def shares_by_loops(query: list[int]) -> dict[str, np.ndarray]:
     """The share of each item by each part."""
     training, one = flat(LISTS), flat([query])
+    second_order = SecondOrder(association_rules(training, NUM).counts, 0.5)
     found = {
         "rules": sequential_rules(training, NUM, 0.5)(one).toarray()[0],
         "associations": association_rules(training, NUM, 0.5)(one).toarray()[0],
+        "second_order": second_order(one).toarray()[0],
         "followers": markov(training, NUM)(one).toarray()[0],
         "neighbors": STAN.of_mixture(Sessions.fit(training, NUM))(one).toarray()[0],
         "own": np.zeros(NUM),
@@ -97,9 +100,9 @@ def score_by_loops(
 
 
 WEIGHTS = [
-    Weights(1.5, 0.7, 0.6, 0.4, 0.3, 0.2, 0.01),
-    Weights(0, 1, 0, 0, 0, 0, 1e-5),
-    Weights(2, 0, 0, 0, 0, 0, 1e-3),
+    Weights(1.5, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.01),
+    Weights(rules=1, vectors=0, followers=0, neighbors=0, floor=1e-5),
+    Weights(vectors=2, rules=0, followers=0, neighbors=0, floor=1e-3),
 ]
 
 
@@ -135,7 +138,7 @@ def test_the_best_are_the_first_of_a_sort(topn, seen, monkeypatch):
 
 def test_of_equal_scores_the_first_items_are_the_best():
     flat_mixture = Mixture(np.zeros((NUM, 2), "f4"), np.zeros((NUM, 2), "f4"), COUNTS)
-    items, _ = flat_mixture.with_weights(Weights(1, 0, 0, 0, 0)).top(
+    items, _ = flat_mixture.with_weights(Weights(1, 0, 0, 0, 0, 0)).top(
         flat([[0], [3]]), 3
     )
     assert items.tolist() == [[1, 2, 3], [0, 1, 2]]
@@ -258,7 +261,7 @@ def test_held_out_sessions_are_counted_when_the_weights_are_chosen(own_folder):
     scores = json.loads(Path("run/scores.json").read_text())["hr@10"]
     assert scores["mixture"][0] < 0.3
     found = read_next_items("run")
-    weights = Weights(0, 1.0, 0, 0, 1.0, 0, 1e-3)
+    weights = Weights(0, 1.0, 0, 0, 0, 1.0, 0, 1e-3)
     counted = found.mixtures["excluded"].with_weights(weights)
     ids = [[found.ids[key] for key in session.split()] for session in sessions]
     best, _ = counted.top(flat([each[:3] for each in ids]), 10)
