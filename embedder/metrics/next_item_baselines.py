@@ -19,7 +19,7 @@ from embedder.metrics.ranking import STEPS, Sequences, recency_weights
 
 NEWEST_SESSIONS = 500_000
 """Sessions that neighbours are searched in, at most."""
-NEAR_ITEMS, SECOND_ORDER_ITEMS = 50, 100
+NEAR_ITEMS, SECOND_ORDER_ITEMS = 100, 200
 """Items that one step, and two steps, of `SecondOrder` lead to."""
 _ROWS_AT_ONCE = 2**11  # of `SecondOrder`: each has up to `NEAR_ITEMS`^2 items at first
 _COUNTED_AT_ONCE = 2**20  # positions: pairs of 10 distances take 200 MB
@@ -169,19 +169,19 @@ class SecondOrder:
         asked: Any = scipy.sparse.csr_array((weights, ids, ends), shape=shape)
         if self.means is not None:
             asked = asked @ self.means
-        items, column = np.unique(asked.indices, return_inverse=True)
-        shape = len(lengths), len(items)
-        asked = scipy.sparse.csr_array((asked.data, column, asked.indptr), shape=shape)
-        found = asked @ self._rows(items)
+        found = self._found(asked)
         return found if self.means is None else found @ self.means.T
 
-    def _rows(self, items: np.ndarray) -> scipy.sparse.csr_array:
-        """r of some items, f32[n, V]. Once as many have been asked for as there are,
-        those of all items are kept."""
-        self._num_asked += len(items)
-        if self._num_asked < self.counts.shape[0]:
-            return self._made(items)
-        return self._all[items]
+    def _found(self, asked: Any) -> Any:
+        """The scores of items with weights `asked`, f32[m, V]. Once as many have been
+        asked for as there are, the r of all items are kept."""
+        self._num_asked += asked.nnz
+        if self._num_asked >= asked.shape[1]:
+            return asked @ self._all
+        items, column = np.unique(asked.indices, return_inverse=True)
+        shape = asked.shape[0], len(items)
+        asked = scipy.sparse.csr_array((asked.data, column, asked.indptr), shape=shape)
+        return asked @ self._made(items)
 
     @functools.cached_property
     def _all(self) -> scipy.sparse.csr_array:
@@ -253,12 +253,21 @@ class _Candidates:
     age: np.ndarray  # i64[N]: items of the query after the newest one in common
     position: np.ndarray  # i64[N], in the session, of its last item in common
 
-    def last(self, num: int, order: np.ndarray | slice = slice(None)) -> Self:
-        """The last `num` of each query, in an order in which queries stay together."""
-        ends = np.searchsorted(self.query, self.query, side="right")
-        is_last = ends - np.arange(len(ends)) <= num
-        chosen = np.arange(len(ends))[order][is_last]
-        return type(self)(*(value[chosen] for value in vars(self).values()))
+    def last(self, num: int, keys: np.ndarray | None = None) -> Self:
+        """The last `num` of each query, None: by order, else with the largest `keys`,
+        which are ascending in the queries, u64[N]. Most have no more."""
+        is_large = np.bincount(self.query) > num
+        if not is_large.any():
+            return self
+        is_of_many = is_large[self.query]
+        many = np.flatnonzero(is_of_many)
+        query = self.query[many]
+        if keys is not None:
+            many = many[np.argsort(keys[many])]
+        ends = np.searchsorted(query, query, side="right")
+        is_kept = ~is_of_many
+        is_kept[many] = ends - np.arange(len(ends)) <= num
+        return type(self)(*(value[is_kept] for value in vars(self).values()))
 
 
 @dataclass(frozen=True)
@@ -298,19 +307,14 @@ class _NearestSessions:
         """Of queries with `lengths`: their distinct items i64[n], see
         `_distinct_items`."""
         nearest = self._nearest(self._candidates(of, item, age, lengths))
-        items = self.sessions.items
-        num, num_items = len(lengths), items.shape[1]
-        ends = items.indptr[nearest.session + 1]
-        sizes = ends - items.indptr[nearest.session]
-        number, entry = _ranges(ends, sizes)
-        columns = items.indices[entry]
-        values = self._contributions(nearest, number, columns, items.data[entry])
-        totals = np.bincount(nearest.query, sizes, num)
-        starts = np.cumsum(totals, dtype=items.indptr.dtype)
+        found: Any = self.sessions.items[nearest.session]
+        values = self._contributions(nearest, np.diff(found.indptr), found.data)
+        num = len(lengths)
+        ends = found.indptr[np.cumsum(np.bincount(nearest.query, minlength=num))]
         each = scipy.sparse.csr_array(
-            (values, columns, np.insert(starts, 0, 0)), (num, num_items)
+            (values, found.indices, np.insert(ends, 0, 0)), (num, found.shape[1])
         )
-        return each @ scipy.sparse.eye_array(num_items, dtype=np.float32, format="csr")
+        return each @ self._of_items
 
     def _candidates(
         self, of: np.ndarray, item: np.ndarray, age: np.ndarray, lengths: np.ndarray
@@ -324,12 +328,12 @@ class _NearestSessions:
         having, bits = self.sessions.having, np.uint64(_BITS)
         ends = having.indptr[item + 1]
         num = np.minimum(ends - having.indptr[item], self.sample)
-        number, entry = _ranges(ends, num)
+        entry = np.arange(int(num.sum())) + np.repeat(ends - np.cumsum(num), num)
         num_sessions = np.uint64(having.shape[1])
         age = np.minimum(age, 2**_BITS - 1).astype(np.uint64)
-        keys = of.astype(np.uint64)[number] * num_sessions
-        keys = keys + having.indices[entry].astype(np.uint64) << bits
-        keys = keys + age[number] << bits
+        of_item = (of.astype(np.uint64) * num_sessions << bits) + age << bits
+        keys = having.indices[entry].astype(np.uint64) << bits + bits
+        keys += np.repeat(of_item, num)
         keys += having.data[entry].astype(np.uint64)
         keys.sort()
         mask = np.uint64(2**_BITS - 1)
@@ -346,8 +350,8 @@ class _NearestSessions:
             np.maximum.reduceat((keys & mask).astype(np.int64), first),
         ).last(self.sample)
         norms = self._norms(of, self._weights(age.astype(np.int64), lengths[of]))
-        factors = self._factors(found.session)
-        similarity = (found.similarity / norms[found.query] * factors).astype("f4")
+        similarity = found.similarity / norms[found.query]
+        similarity = (similarity * self._factors[found.session]).astype("f4")
         return _Candidates(**vars(found) | {"similarity": similarity})
 
     def _nearest(self, found: _Candidates) -> _Candidates:
@@ -356,8 +360,7 @@ class _NearestSessions:
         keys = found.query.astype(np.uint64) << np.uint64(31)
         keys += found.similarity.view(np.uint32)
         num_sessions = np.uint64(self.sessions.having.shape[1])
-        order = np.argsort(keys * num_sessions + found.session.astype(np.uint64))
-        return found.last(self.k, order)
+        return found.last(self.k, keys * num_sessions + found.session.astype(np.uint64))
 
     def _weights(self, age: np.ndarray, length: np.ndarray) -> np.ndarray:
         """The weight of an item of a query of `length` with `age` after it, f64[n]."""
@@ -368,29 +371,31 @@ class _NearestSessions:
         distinct items, f64[m]."""
         raise NotImplementedError
 
-    def _factors(self, session: np.ndarray) -> np.ndarray:
-        """Factors of the similarities of sessions, f64[n]."""
-        return np.ones(len(session))
+    @functools.cached_property
+    def _factors(self) -> np.ndarray:
+        """Factors of the similarities of the sessions, f64[S]."""
+        return np.ones(self.sessions.items.shape[0])
 
     @functools.cached_property
-    def _of_items(self) -> np.ndarray:
-        """1 + `idf` log(S / n_c) of items c with n_c occurrences in S sessions, f32[V],
-        at least 0."""
+    def _of_items(self) -> scipy.sparse.csr_array:
+        """1 + `idf` log(S / n_c) of items c with n_c occurrences in S sessions, at
+        least 0, as a diagonal, f32[V, V]."""
         num, counts = self.sessions.items.shape[0], self.sessions.counts
         idf = np.log(max(num, 1) / np.maximum(counts, 1))
-        return np.maximum(1 + self.idf * idf, 0).astype(np.float32)
+        factors = np.maximum(1 + self.idf * idf, 0).astype(np.float32)
+        return scipy.sparse.csr_array(scipy.sparse.diags_array(factors, format="csr"))
 
     def _contributions(
         self,
         nearest: _Candidates,
-        number: np.ndarray,
-        item: np.ndarray,
+        sizes: np.ndarray,
         position: np.ndarray,
     ) -> np.ndarray:
-        """What near sessions add to the scores of their items, f32[n].
+        """What near sessions add to the scores of their items, before the factors of
+        these, f32[n].
 
         Args:
-          number: of the session in `nearest`.
+          sizes: items of each of `nearest`.
           position: of the item in the session.
         """
         raise NotImplementedError
@@ -428,12 +433,11 @@ class VSKNN(_NearestSessions):
     def _contributions(
         self,
         nearest: _Candidates,
-        number: np.ndarray,
-        item: np.ndarray,
+        sizes: np.ndarray,
         position: np.ndarray,
     ) -> np.ndarray:
         by_step = (nearest.similarity / (1 + nearest.age)).astype(np.float32)
-        return by_step[number] * self._of_items[item]
+        return np.repeat(by_step, sizes)
 
 
 @dataclass(frozen=True)
@@ -485,24 +489,24 @@ class STAN(_NearestSessions):
     def _norms(self, of: np.ndarray, weights: np.ndarray) -> np.ndarray:
         return np.sqrt(np.bincount(of, weights**2))
 
-    def _factors(self, session: np.ndarray) -> np.ndarray:
+    @functools.cached_property
+    def _factors(self) -> np.ndarray:
         sizes = np.diff(self.sessions.items.indptr)
-        factors = 1 / np.sqrt(sizes[session])
+        factors = 1 / np.sqrt(np.maximum(sizes, 1))
         if self.session_scale:
-            newer = len(sizes) - 1 - session
+            newer = np.arange(len(sizes))[::-1]
             factors *= np.exp(-newer / self.session_scale)
         return factors
 
     def _contributions(
         self,
         nearest: _Candidates,
-        number: np.ndarray,
-        item: np.ndarray,
+        sizes: np.ndarray,
         position: np.ndarray,
     ) -> np.ndarray:
-        distance = np.abs(position - nearest.position.astype(np.int32)[number])
-        by_distance = nearest.similarity[number] * self._by_distance[distance]
-        return by_distance * self._of_items[item]
+        shared = np.repeat(nearest.position.astype(np.int32), sizes)
+        by_distance = self._by_distance[np.abs(position - shared)]
+        return by_distance * np.repeat(nearest.similarity, sizes)
 
 
 def _distinct_items(
@@ -517,10 +521,3 @@ def _distinct_items(
     keys, last = np.unique(keys, return_index=True)
     age = (ends - 1 - np.arange(len(ids)))[::-1][last]
     return *np.divmod(keys, num_items), age
-
-
-def _ranges(ends: np.ndarray, num: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The `num` integers below each of `ends`, ascending, with the number of the end,
-    i32[sum of `num`] and i64."""
-    number = np.repeat(np.arange(len(num), dtype=np.int32), num)
-    return number, np.arange(len(number)) + (ends - np.cumsum(num))[number]

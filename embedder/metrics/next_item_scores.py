@@ -19,6 +19,7 @@ import functools
 import json
 import math
 import operator
+import threading
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,7 @@ from embedder.metrics.ranking import (
     case_numbers,
     chunks,
     known_items,
+    query_vectors,
     recency_weights,
     select,
 )
@@ -68,6 +70,7 @@ _FLOORS = 1e-5, 1e-4, 1e-3, 1e-2
 _OWN_DECAY = 0.8
 _RIDGE = 1e-4
 _MOST_THREADS = 4  # each has the scores of a chunk
+_TOP_VALUES = 2**24  # scores that a thread has at once: 64 MB in float32
 _TOPN = 10  # of the NDCG that the floor is chosen by
 _ARRAYS = "indptr", "indices", "data"
 
@@ -354,14 +357,22 @@ class Mixture:
         vars(found)["parts"] = self.parts
         return found
 
-    def __call__(self, queries: Sequences) -> np.ndarray:
-        """Scores f32[m, V + U] of m queries, none empty."""
+    def __call__(self, queries: Sequences, out: np.ndarray | None = None) -> np.ndarray:
+        """Scores f32[m, V + U] of m queries, none empty.
+
+        Args:
+          out: where they are written, None: in new memory.
+        """
         weights, num_items = self.weights, len(self.input)
+        scores = out
+        if scores is None:
+            scores = np.empty((len(queries[1]), num_items), self.input.dtype)
         if weights.vectors:
-            by_weighted = by_vectors(self.input, self.output, scale=weights.vectors)
-            scores: Any = by_weighted(queries)
+            query = query_vectors(self.input, queries, scale=weights.vectors)
+            with np.errstate(over="ignore", invalid="ignore"):
+                np.matmul(query, self.output.T, out=scores)
         else:
-            scores = np.zeros((len(queries[1]), num_items), self.input.dtype)
+            scores.fill(0)
         flat = scores.reshape(-1)
         for name in PARTS[1:]:
             if weight := getattr(weights, name):
@@ -388,10 +399,16 @@ class Mixture:
         Returns:
           i64[m, n] and f32[m, n], with n <= `topn`; a score of -inf is of no candidate.
         """
-        num = min(topn, len(self.input))
+        num_items = len(self.input)
+        num = min(topn, num_items)
+        parts = [*chunks(queries, num_items, _TOP_VALUES)]
+        own = threading.local()  # new memory for each chunk takes a tenth longer
 
         def best(part: tuple[slice, Sequences]) -> tuple[np.ndarray, np.ndarray]:
-            scores = self(part[1])
+            if not hasattr(own, "scores"):
+                shape = len(parts[0][1][1]), num_items
+                own.scores = np.empty(shape, self.input.dtype)
+            scores = self(part[1], own.scores[: len(part[1][1])])
             if seen == "excluded":
                 scores[case_numbers(part[1]), part[1][0]] = -np.inf
             if hidden is not None:
@@ -400,7 +417,6 @@ class Mixture:
             return items, np.take_along_axis(scores, items, 1).astype(np.float32)
 
         _ = self.parts  # threads share them
-        parts = [*chunks(queries, len(self.input))]
         if len(parts) > 1:
             with one_blas_thread(), ThreadPoolExecutor(available_cores()) as threads:
                 found = [*threads.map(best, parts)]

@@ -138,7 +138,6 @@ def by_vectors(
     input: np.ndarray,
     output: np.ndarray | None = None,
     decay: float = DECAY,
-    scale: float = 1.0,
 ) -> Scorer:
     """Scores sum w_i v_i.u_c over the items i of the query, with `recency_weights` w.
 
@@ -146,21 +145,29 @@ def by_vectors(
       input: input table, [V, D].
       output: output table, [V, D]; None: the cosine of c with the same sum of unit
         vectors.
-      scale: what scores by an output table are multiplied by.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         rows = unit_rows(input) if output is None else input
     items = rows if output is None else output
 
     def scores(queries: Sequences) -> np.ndarray:
-        ids, lengths = queries
-        weights = scale * recency_weights(lengths, decay)
+        query = query_vectors(rows, queries, decay)
         with np.errstate(over="ignore", invalid="ignore"):
-            weighted = weights.astype(rows.dtype)[:, np.newaxis] * rows[ids]
-            query = np.add.reduceat(weighted, np.cumsum(lengths) - lengths)
             return (unit_rows(query) if output is None else query) @ items.T
 
     return scores
+
+
+def query_vectors(
+    rows: np.ndarray, queries: Sequences, decay: float = DECAY, scale: float = 1.0
+) -> np.ndarray:
+    """`scale` sum w_i rows_i over the items i of each query, with `recency_weights` w,
+    f[m, D]."""
+    ids, lengths = queries
+    weights = scale * recency_weights(lengths, decay)
+    with np.errstate(over="ignore", invalid="ignore"):
+        weighted = weights.astype(rows.dtype)[:, np.newaxis] * rows[ids]
+        return np.add.reduceat(weighted, np.cumsum(lengths) - lengths)
 
 
 def by_popularity(counts: np.ndarray) -> Scorer:
@@ -244,9 +251,12 @@ def target_ranks(scorer: Scorer, cases: Cases, num_items: int) -> Sequences:
     return np.concatenate(parts), cases.targets[1]
 
 
-def chunks(queries: Sequences, num_values: int) -> Iterator[tuple[slice, Sequences]]:
-    """Some of the queries after the other, and which, for `num_values` of each."""
-    size = max(1, CHUNK_VALUES // num_values)
+def chunks(
+    queries: Sequences, num_values: int, most: int = CHUNK_VALUES
+) -> Iterator[tuple[slice, Sequences]]:
+    """Some of the queries after the other, and which, for `num_values` of each, `most`
+    at once."""
+    size = max(1, most // num_values)
     for start in range(0, len(queries[1]), size):
         rows = slice(start, min(start + size, len(queries[1])))
         yield rows, _slice(queries, rows)

