@@ -213,6 +213,13 @@ def test_files_hold_counts_and_weights(tmp_path):
     weights = {"excluded": WEIGHTS[0], "included": WEIGHTS[1]}
     write_weights(tmp_path / "mixture.json", weights)
     assert read_weights(tmp_path / "mixture.json") == weights
+    # What an older run does not name has no weight.
+    by_name = {seen: each._asdict() for seen, each in weights.items()}
+    for each in by_name.values():
+        del each["second_order"]
+    (tmp_path / "mixture.json").write_text(json.dumps(by_name))
+    expected = {seen: x._replace(second_order=0) for seen, x in weights.items()}
+    assert read_weights(tmp_path / "mixture.json") == expected
 
 
 # --- the program
