@@ -85,6 +85,7 @@ PUBLISHED = {
 GCE-GNN (Wang et al. 2020)."""
 _PRESET = "--preset items --min-count 1"
 _TIMED, _SINGLE = 10_000, 500  # queries: at once, and one by one
+_FIRST = 3  # answers to all of them before those that are timed
 _TOPN = 5, 10, 20
 _PAPERS = "diginetica, as in papers"
 _SPEED = "p50 ms", "p99 ms", "queries a second"
@@ -154,18 +155,22 @@ class _Trained:
         return scores
 
     def times(self, cases: Cases) -> dict[str, float]:
-        """Milliseconds of one query, and queries a second of many at once."""
+        """Milliseconds of one query, and queries a second of many at once, when what
+        the first ones need is made."""
         ids = self._column_of[cases.queries[0]]
         each = [x[x >= 0] for x in np.split(ids, np.cumsum(cases.queries[1])[:-1])]
         each = [x for x in each if len(x)][:_TIMED]
         lengths = np.array([len(x) for x in each])
         found, top = [], self._next.mixtures["excluded"].top
+        many = np.concatenate(each), lengths
+        for _ in range(_FIRST):
+            top(many, 10)
         for query in each[:_SINGLE]:
             start = time.perf_counter()
             top((query, np.array([len(query)])), 10)
             found.append(1e3 * (time.perf_counter() - start))
         start = time.perf_counter()
-        top((np.concatenate(each), lengths), 10)
+        top(many, 10)
         rate = len(each) / (time.perf_counter() - start)
         p50, p99 = np.percentile(found, [50, 99])
         return {"p50 ms": p50, "p99 ms": p99, "queries a second": rate}
