@@ -103,8 +103,9 @@ def test_a_fault_of_the_server_is_tried_again_and_logged(
 
 @pytest.mark.row("F41")
 def test_a_server_that_stays_broken_is_an_error_and_pieces_are_kept(
-    server, copy, tmp_path
+    server, copy, tmp_path, monkeypatch
 ):
+    monkeypatch.setattr(copies, "_THREADS", 1)  # so the first pieces come first
     server.faults = [""] * 4 + ["503"] * 40
     with pytest.raises(InputError, match=r"a.txt cannot be read after 3 attempts \("):
         copy(f"{server.url}/texts/a.txt")
