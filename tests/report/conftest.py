@@ -11,6 +11,7 @@ from tests.commands import train_runs
 from tests.encoders.image_cases import write_pngs
 
 FAST = "--loader memory --vector-size 8 --min-count 1 --sample 0 --epochs 2".split()
+FAST += ["--backend", "numba"]  # also in processes that a test starts
 HOSTILE = ["<script>", "a\u202eb", "\x1b[31mred", "é", "x" * 500, '"', "\\", "a\u2028b"]
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "</script>"]
 WORDS += [*HOSTILE, *(f"w{n}" for n in range(43))]
