@@ -254,8 +254,8 @@ class _Candidates:
     position: np.ndarray  # i64[N], in the session, of its last item in common
 
     def last(self, num: int, keys: np.ndarray | None = None) -> Self:
-        """The last `num` of each query, None: by order, else with the largest `keys`,
-        which are ascending in the queries, u64[N]. Most have no more."""
+        """The `num` of each query with the largest `keys`, u64[N], which are larger for
+        later queries; None: the last `num`. Few queries have more."""
         is_large = np.bincount(self.query) > num
         if not is_large.any():
             return self

@@ -82,7 +82,7 @@ def next_items_of(
         input = np.concatenate([input, (alike @ input).astype(input.dtype)])
         output = np.concatenate([output, rows.unseen_output(keys, output)])
         keys = [*keys, *unseen]
-    # By columns the products of queries with all items are a tenth faster.
+    # By columns, since products of queries with all items are faster then.
     mixture = Mixture(input, np.asfortranarray(output), counts, means=means)
     return NextItems(typed_keys(keys, model.key_type), mixture, weights)
 
