@@ -25,10 +25,8 @@ from embedder.data.sources import file_corpus
 from embedder.data.split import sequences, trained_sequences
 from embedder.metrics.counting import same_session
 from embedder.metrics.intervals import mean_estimates
+from embedder.metrics.near_sessions import STAN, VSKNN, Sessions
 from embedder.metrics.next_item_baselines import (
-    STAN,
-    VSKNN,
-    Sessions,
     association_rules,
     markov,
     sequential_rules,

@@ -10,12 +10,13 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 _Self = TypeVar("_Self")
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
+_Part = TypeVar("_Part")
 _NO_MEMORY = b"embedder: Out of memory: a thread could not begin or go on.\n"
 _blas_lock = threading.Lock()
 _user: int | None = None  # id of the process that first used them
@@ -57,10 +58,25 @@ def available_cores() -> int:
     return os.cpu_count() or 1
 
 
+def map_on_cores(
+    function: Callable[[_Part], _Result], parts: Sequence[_Part], most: int
+) -> list[_Result]:
+    """`function` of each part, in a thread on each core, `most` at most.
+
+    Matrix products have one thread each meanwhile, in the whole process. One call after
+    the other is served, so `function` must not come here.
+    """
+    if len(parts) < 2:
+        return [*map(function, parts)]
+    from concurrent.futures import ThreadPoolExecutor
+
+    num_threads = min(most, available_cores(), len(parts))
+    with _one_blas_thread(), ThreadPoolExecutor(num_threads) as threads:
+        return [*threads.map(function, parts)]
+
+
 @contextlib.contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Has matrix products of NumPy use one thread each, in the whole process: for work
-    that has a thread on each core already. One after the other enters."""
+def _one_blas_thread() -> Iterator[None]:
     with _blas_lock, _blas_threads().limit(limits=1, user_api="blas"):
         yield
 

@@ -1,4 +1,4 @@
-"""Baselines of the next item: rules that count pairs, and nearest sessions.
+"""Baselines of the next item that count pairs: rules, and two steps of them.
 
 A model is made of training sequences. Called with m queries, none empty, it gives the
 scores of the items as rows of a sparse matrix, f32[m, V]: 0 for items without evidence,
@@ -10,22 +10,16 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import scipy  # its parts are loaded at use: trainings import this
 
 from embedder.metrics.ranking import STEPS, Sequences, recency_weights
 
-NEWEST_SESSIONS = 500_000
-"""Sessions that neighbours are searched in, at most."""
 NEAR_ITEMS, SECOND_ORDER_ITEMS = 100, 200
 """Items that one step, and two steps, of `SecondOrder` lead to."""
-_ROWS_AT_ONCE = 2**11  # of `SecondOrder`: each has up to `NEAR_ITEMS`^2 items at first
 _COUNTED_AT_ONCE = 2**20  # positions: pairs of 10 distances take 200 MB
-_AT_ONCE = 2**19  # entries of a batch of queries: about ten arrays of 4 MB
-_MOST_QUERIES = 2**12  # of a batch
-_BITS = 16  # of positions and ages in keys; larger ones count as the largest
 
 
 @dataclass(frozen=True)
@@ -152,13 +146,17 @@ class SecondOrder:
 
     @functools.cached_property
     def _steps(self) -> scipy.sparse.csr_array:
+        from embedder.metrics.next_item_kernels import largest_of_rows
+
         counts = self.counts
         scale = np.maximum(counts.sum(axis=1), 1e-30) ** -0.5
         row = np.repeat(np.arange(len(scale)), np.diff(counts.indptr))
         data = (counts.data * scale[row] * scale[counts.indices]).astype(np.float32)
-        steps = data, counts.indices, counts.indptr
-        steps = scipy.sparse.csr_array(steps, shape=counts.shape)
-        return _largest(steps, self.num_near)
+        ends = counts.indptr.astype(np.int64)
+        is_kept = largest_of_rows(ends, counts.indices, data, self.num_near)
+        ends = np.concatenate([[0], np.cumsum(is_kept)])[ends]
+        steps = data[is_kept], counts.indices[is_kept], ends
+        return scipy.sparse.csr_array(steps, shape=counts.shape)
 
     def __call__(self, queries: Sequences) -> scipy.sparse.csr_array:
         ids, lengths = queries
@@ -188,336 +186,12 @@ class SecondOrder:
         return self._made(np.arange(self.counts.shape[0]))
 
     def _made(self, items: np.ndarray) -> scipy.sparse.csr_array:
-        parts = [self._steps[:0]]
-        for start in range(0, len(items), _ROWS_AT_ONCE):
-            first = self._steps[items[start : start + _ROWS_AT_ONCE]]
-            parts.append(_largest(first @ self._steps, self.num_kept))
-        found: Any = scipy.sparse.vstack(parts, format="csr")
-        totals = np.maximum(found.sum(axis=1), 1e-30)
-        found.data /= np.repeat(totals, np.diff(found.indptr)).astype(np.float32)
-        return found
+        from embedder.metrics.next_item_kernels import two_steps
 
-
-def _largest(table: Any, num: int) -> scipy.sparse.csr_array:
-    """The `num` largest values of each row; of equal ones the first stored."""
-    is_kept = np.ones(table.nnz, bool)
-    for row in np.flatnonzero(np.diff(table.indptr) > num):
-        part = slice(*table.indptr[row : row + 2])
-        values = table.data[part]
-        least = np.partition(values, -num)[-num]
-        is_kept[part] = values > least
-        equal = np.flatnonzero(values == least)
-        is_kept[part.start + equal[: num - int(is_kept[part].sum())]] = True
-    ends = np.concatenate([[0], np.cumsum(is_kept)])[table.indptr]
-    kept = table.data[is_kept], table.indices[is_kept], ends
-    return scipy.sparse.csr_array(kept, shape=table.shape)
-
-
-@dataclass(frozen=True)
-class Sessions:
-    """Sessions to search in, the newest last, and where each item is in them.
-
-    Args:
-      items: the distinct items of each session, i32[S, V]: the position of the last
-        occurrence, from 1.
-      having: the sessions of each item, ascending, i32[V, S], the same numbers.
-      counts: occurrences of each item, i64[V].
-    """
-
-    items: scipy.sparse.csr_array
-    having: scipy.sparse.csr_array
-    counts: np.ndarray
-
-    @classmethod
-    def fit(cls, training: Sequences, num_items: int) -> Self:
-        """The newest `NEWEST_SESSIONS` of `training`."""
-        ids, lengths = (np.asarray(x) for x in training)
-        lengths = lengths[-NEWEST_SESSIONS:]
-        ids = ids[len(ids) - int(lengths.sum()) :]
-        of, item, age = _distinct_items((ids, lengths), num_items)
-        position = np.minimum(lengths[of] - age, 2**_BITS - 1).astype(np.int32)
-        shape = len(lengths), num_items
-        items = scipy.sparse.csr_array((position, (of, item)), shape=shape)
-        having = scipy.sparse.csr_array(items.T)
-        having.sort_indices()
-        return cls(items, having, np.bincount(ids, minlength=num_items))
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    """Sessions that share items with a query, ordered by query and session."""
-
-    query: np.ndarray  # i64[N]
-    session: np.ndarray  # i64[N]
-    similarity: np.ndarray  # f32[N], > 0
-    age: np.ndarray  # i64[N]: items of the query after the newest one in common
-    position: np.ndarray  # i64[N], in the session, of its last item in common
-
-    def last(self, num: int, keys: np.ndarray | None = None) -> Self:
-        """The `num` of each query with the largest `keys`, u64[N], which are larger for
-        later queries; None: the last `num`. Few queries have more."""
-        is_large = np.bincount(self.query) > num
-        if not is_large.any():
-            return self
-        is_of_many = is_large[self.query]
-        many = np.flatnonzero(is_of_many)
-        query = self.query[many]
-        if keys is not None:
-            many = many[np.argsort(keys[many])]
-        ends = np.searchsorted(query, query, side="right")
-        is_kept = ~is_of_many
-        is_kept[many] = ends - np.arange(len(ends)) <= num
-        return type(self)(*(value[is_kept] for value in vars(self).values()))
-
-
-@dataclass(frozen=True)
-class _NearestSessions:
-    """The `k` nearest of the `sample` newest sessions with an item of the query; of
-    equally near ones the newest are taken."""
-
-    sessions: Sessions
-    k: int
-    sample: int
-    idf: float  # 0: none
-
-    @classmethod
-    def fit(cls, training: Sequences, num_items: int, **settings: Any) -> Self:
-        """A model of the newest `NEWEST_SESSIONS` of `training`; settings: fields."""
-        return cls(Sessions.fit(training, num_items), **settings)
-
-    def __call__(self, queries: Sequences) -> scipy.sparse.csr_array:
-        num_items = self.sessions.having.shape[0]
-        distinct = np.stack(_distinct_items(queries, num_items))
-        num_having = np.minimum(np.diff(self.sessions.having.indptr), self.sample)
-        size = self.sessions.items.nnz / max(1, self.sessions.items.shape[0])
-        cost = np.bincount(distinct[0], num_having[distinct[1]], len(queries[1]))
-        cost += np.minimum(cost, self.k) * size + _AT_ONCE / _MOST_QUERIES
-        batch = np.cumsum(cost) // _AT_ONCE
-        edges = [0, *(np.flatnonzero(np.diff(batch)) + 1), len(batch)]
-        found = [scipy.sparse.csr_array((0, num_items), dtype=np.float32)]
-        for first, last in zip(edges, edges[1:], strict=False):
-            within = np.searchsorted(distinct[0], [first, last])
-            of, item, age = distinct[:, slice(*within)]
-            found.append(self._scores(of - first, item, age, queries[1][first:last]))
-        return scipy.sparse.csr_array(scipy.sparse.vstack(found, format="csr"))
-
-    def _scores(
-        self, of: np.ndarray, item: np.ndarray, age: np.ndarray, lengths: np.ndarray
-    ) -> scipy.sparse.csr_array:
-        """Of queries with `lengths`: their distinct items i64[n], see
-        `_distinct_items`."""
-        nearest = self._nearest(self._candidates(of, item, age, lengths))
-        found: Any = self.sessions.items[nearest.session]
-        values = self._contributions(nearest, np.diff(found.indptr), found.data)
-        num = len(lengths)
-        ends = found.indptr[np.cumsum(np.bincount(nearest.query, minlength=num))]
-        each = scipy.sparse.csr_array(
-            (values, found.indices, np.insert(ends, 0, 0)), (num, found.shape[1])
+        steps = self._steps
+        ends, columns, values = two_steps(
+            *(items.astype(np.int64), steps.indptr.astype(np.int64)),
+            *(steps.indices, steps.data, self.num_kept),
         )
-        return each @ self._of_items
-
-    def _candidates(
-        self, of: np.ndarray, item: np.ndarray, age: np.ndarray, lengths: np.ndarray
-    ) -> _Candidates:
-        """The `sample` newest of each query.
-
-        No others than the `sample` newest of each item can be among them. A sort of
-        keys brings the items in common of a query and a session together, the newest
-        of the query first.
-        """
-        having, bits = self.sessions.having, np.uint64(_BITS)
-        ends = having.indptr[item + 1]
-        num = np.minimum(ends - having.indptr[item], self.sample)
-        entry = np.arange(int(num.sum())) + np.repeat(ends - np.cumsum(num), num)
-        num_sessions = np.uint64(having.shape[1])
-        age = np.minimum(age, 2**_BITS - 1).astype(np.uint64)
-        of_item = (of.astype(np.uint64) * num_sessions << bits) + age << bits
-        keys = having.indices[entry].astype(np.uint64) << bits + bits
-        keys += np.repeat(of_item, num)
-        keys += having.data[entry].astype(np.uint64)
-        keys.sort()
-        mask = np.uint64(2**_BITS - 1)
-        pairs, ages = keys >> bits + bits, (keys >> bits & mask).astype(np.int64)
-        first = np.flatnonzero(np.diff(pairs, prepend=~pairs[:1]))
-        query, session = (
-            x.astype(np.int64) for x in np.divmod(pairs[first], num_sessions)
-        )
-        group = np.repeat(query, np.diff(np.append(first, len(pairs))))
-        found = _Candidates(
-            *(query, session),
-            np.add.reduceat(self._weights(ages, lengths[group]), first),
-            ages[first],
-            np.maximum.reduceat((keys & mask).astype(np.int64), first),
-        ).last(self.sample)
-        norms = self._norms(of, self._weights(age.astype(np.int64), lengths[of]))
-        similarity = found.similarity / norms[found.query]
-        similarity = (similarity * self._factors[found.session]).astype("f4")
-        return _Candidates(**vars(found) | {"similarity": similarity})
-
-    def _nearest(self, found: _Candidates) -> _Candidates:
-        """The `k` nearest of each query: positive floats are in the order of their
-        bits."""
-        keys = found.query.astype(np.uint64) << np.uint64(31)
-        keys += found.similarity.view(np.uint32)
-        num_sessions = np.uint64(self.sessions.having.shape[1])
-        return found.last(self.k, keys * num_sessions + found.session.astype(np.uint64))
-
-    def _weights(self, age: np.ndarray, length: np.ndarray) -> np.ndarray:
-        """The weight of an item of a query of `length` with `age` after it, f64[n]."""
-        raise NotImplementedError
-
-    def _norms(self, of: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """What similarities of each query are divided by, from the weights of its
-        distinct items, f64[m]."""
-        raise NotImplementedError
-
-    @functools.cached_property
-    def _factors(self) -> np.ndarray:
-        """Factors of the similarities of the sessions, f64[S]."""
-        return np.ones(self.sessions.items.shape[0])
-
-    @functools.cached_property
-    def _of_items(self) -> scipy.sparse.csr_array:
-        """1 + `idf` log(S / n_c) of items c with n_c occurrences in S sessions, at
-        least 0, as a diagonal, f32[V, V]."""
-        num, counts = self.sessions.items.shape[0], self.sessions.counts
-        idf = np.log(max(num, 1) / np.maximum(counts, 1))
-        factors = np.maximum(1 + self.idf * idf, 0).astype(np.float32)
-        return scipy.sparse.csr_array(scipy.sparse.diags_array(factors, format="csr"))
-
-    def _contributions(
-        self,
-        nearest: _Candidates,
-        sizes: np.ndarray,
-        position: np.ndarray,
-    ) -> np.ndarray:
-        """What near sessions add to the scores of their items, before the factors of
-        these, f32[n].
-
-        Args:
-          sizes: items of each of `nearest`.
-          position: of the item in the session.
-        """
-        raise NotImplementedError
-
-
-@dataclass(frozen=True)
-class VSKNN(_NearestSessions):
-    """Nearest sessions by the products of vectors. An item has the score
-
-        sum of similarity(n) / step(n) over the near sessions n with it
-        similarity(n) = sum of w_i over items i in n / number of distinct items of q
-
-    The last of the L items of the query q has the weight 1, each before it 1 / L less.
-    The step is 1 if n has the last item of q, else 2 if it has the one before ...
-
-    Reference: Ludewig and Jannach 2018, Evaluation of Session-based Recommendation
-    Algorithms, V-SKNN; defaults, and the step, as in their session-rec.
-
-    Args:
-      idf: scores are times 1 + idf log(S / n_c), with n_c occurrences of item c in S
-        sessions, as in Ludewig et al. 2021, Empirical Analysis of Session-based
-        Recommendation Algorithms; 0: off, as in 2018. No factor is below 0.
-    """
-
-    k: int = 100
-    sample: int = 1000
-    idf: float = 1.0
-
-    def _weights(self, age: np.ndarray, length: np.ndarray) -> np.ndarray:
-        return (length - age) / length
-
-    def _norms(self, of: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        return np.bincount(of)
-
-    def _contributions(
-        self,
-        nearest: _Candidates,
-        sizes: np.ndarray,
-        position: np.ndarray,
-    ) -> np.ndarray:
-        by_step = (nearest.similarity / (1 + nearest.age)).astype(np.float32)
-        return np.repeat(by_step, sizes)
-
-
-@dataclass(frozen=True)
-class STAN(_NearestSessions):
-    """Sequence and time aware neighbourhood. An item c has the score
-
-        sum of similarity(n) exp(-|p_c - p*| / item_scale) over the near sessions n
-        similarity(n) = sum of w_i over items i in n / (norm of w  sqrt(|n|))
-                        exp(-(number of sessions newer than n) / session_scale)
-
-    with w = exp(-(items of the query after i) / query_scale), p_c the last position of
-    c in n, and p* that of the last item that n shares with the query.
-
-    Reference: Garg et al. 2019, Sequence and Time Aware Neighborhood for Session-based
-    Recommendations: STAN; defaults as in session-rec. There ages of sessions are times,
-    with a scale of five days.
-
-    Args:
-      idf: as of `VSKNN`, from VSTAN of Ludewig et al. 2021; 0: off, as in 2019.
-      session_scale: 0: all sessions alike, as where no order of them is known.
-    """
-
-    k: int = 500
-    sample: int = 5000
-    idf: float = 0.0
-    query_scale: float = 1.02
-    session_scale: float = 0.0
-    item_scale: float = 2.05
-
-    @functools.cached_property
-    def _by_distance(self) -> np.ndarray:
-        factors = np.exp(-np.arange(2**_BITS) / self.item_scale)
-        return factors.astype(np.float32)
-
-    @classmethod
-    def of_mixture(cls, sessions: Sessions, *, with_ages: bool = True) -> Self:
-        """The part of a mixture: with idf 1.
-
-        Args:
-          with_ages: older sessions count less, the oldest a seventh of the newest; not
-            right for queries that are as old as the sessions.
-        """
-        half = sessions.items.shape[0] / 2
-        return cls(sessions, session_scale=half if with_ages else 0.0, idf=1.0)
-
-    def _weights(self, age: np.ndarray, length: np.ndarray) -> np.ndarray:
-        return np.exp(-age / self.query_scale)
-
-    def _norms(self, of: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        return np.sqrt(np.bincount(of, weights**2))
-
-    @functools.cached_property
-    def _factors(self) -> np.ndarray:
-        sizes = np.diff(self.sessions.items.indptr)
-        factors = 1 / np.sqrt(np.maximum(sizes, 1))
-        if self.session_scale:
-            newer = np.arange(len(sizes))[::-1]
-            factors *= np.exp(-newer / self.session_scale)
-        return factors
-
-    def _contributions(
-        self,
-        nearest: _Candidates,
-        sizes: np.ndarray,
-        position: np.ndarray,
-    ) -> np.ndarray:
-        shared = np.repeat(nearest.position.astype(np.int32), sizes)
-        by_distance = self._by_distance[np.abs(position - shared)]
-        return by_distance * np.repeat(nearest.similarity, sizes)
-
-
-def _distinct_items(
-    sequences: Sequences, num_items: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Of each distinct item of each sequence the number of the sequence, ascending, the
-    item, and how many items follow its last occurrence, i64[n] each."""
-    ids, lengths = sequences
-    ends = np.repeat(np.cumsum(lengths), lengths)
-    sequence = np.repeat(np.arange(len(lengths)), lengths)
-    keys = (sequence * num_items + ids)[::-1]
-    keys, last = np.unique(keys, return_index=True)
-    age = (ends - 1 - np.arange(len(ids)))[::-1][last]
-    return *np.divmod(keys, num_items), age
+        shape = len(items), steps.shape[1]
+        return scipy.sparse.csr_array((values, columns, ends), shape=shape)

@@ -22,7 +22,6 @@ import operator
 import threading
 import zipfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -31,21 +30,16 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy  # its parts are loaded at use: trainings import this
 
-from embedder.base.threads import available_cores, one_blas_thread
+from embedder.base.threads import available_cores, map_on_cores
 from embedder.disk.arrays import read_stored_array
 from embedder.disk.files import atomic_file, name_file_in_errors, short_reason
 from embedder.disk.workdir import write_text
 from embedder.errors import InputError, InputKeyError
-from embedder.metrics.next_item_baselines import (
-    NEWEST_SESSIONS,
-    STAN,
-    PairRules,
-    SecondOrder,
-    Sessions,
-    count_pairs,
-)
+from embedder.metrics.near_sessions import NEWEST_SESSIONS, STAN, Sessions
+from embedder.metrics.next_item_baselines import PairRules, SecondOrder, count_pairs
 from embedder.metrics.ranking import (
     DECAY,
+    MOST_THREADS,
     STEPS,
     Cases,
     Scorer,
@@ -54,6 +48,7 @@ from embedder.metrics.ranking import (
     by_vectors,
     case_numbers,
     chunks,
+    has_new_target,
     known_items,
     query_vectors,
     recency_weights,
@@ -69,8 +64,8 @@ _CANDIDATES = 50  # of a part
 _FLOORS = 1e-5, 1e-4, 1e-3, 1e-2
 _OWN_DECAY = 0.8
 _RIDGE = 1e-4
-_MOST_THREADS = 4  # each has the scores of a chunk
-_TOP_VALUES = 2**24  # scores that a thread has at once: 64 MB in float32
+_TOP_VALUES = 2**24  # scores that a thread has at once, at most: 64 MB in float32
+_ALL_TOP_VALUES = 2**26  # of all threads
 _TOPN = 10  # of the NDCG that the floor is chosen by
 _ARRAYS = "indptr", "indices", "data"
 
@@ -363,6 +358,8 @@ class Mixture:
         Args:
           out: where they are written, None: in new memory.
         """
+        from embedder.metrics.next_item_kernels import add_to_rows
+
         weights, num_items = self.weights, len(self.input)
         scores = out
         if scores is None:
@@ -373,14 +370,12 @@ class Mixture:
                 np.matmul(query, self.output.T, out=scores)
         else:
             scores.fill(0)
-        flat = scores.reshape(-1)
         for name in PARTS[1:]:
             if weight := getattr(weights, name):
                 share: Any = self.parts[name](queries)
-                starts = np.arange(len(queries[1])) * num_items
-                place = np.repeat(starts, np.diff(share.indptr)) + share.indices
                 ratio = share.data * self._factors[share.indices] / weights.floor
-                flat[place] += weight * np.log1p(ratio)
+                ends, values = share.indptr.astype(np.int64), weight * np.log1p(ratio)
+                add_to_rows(scores, ends, share.indices, values)
         return scores
 
     def top(
@@ -401,7 +396,8 @@ class Mixture:
         """
         num_items = len(self.input)
         num = min(topn, num_items)
-        parts = [*chunks(queries, num_items, _TOP_VALUES)]
+        most = min(_TOP_VALUES, _ALL_TOP_VALUES // available_cores())
+        parts = [*chunks(queries, num_items, most)]
         own = threading.local()  # new memory for each chunk takes a tenth longer
 
         def best(part: tuple[slice, Sequences]) -> tuple[np.ndarray, np.ndarray]:
@@ -417,11 +413,7 @@ class Mixture:
             return items, np.take_along_axis(scores, items, 1).astype(np.float32)
 
         _ = self.parts  # threads share them
-        if len(parts) > 1:
-            with one_blas_thread(), ThreadPoolExecutor(available_cores()) as threads:
-                found = [*threads.map(best, parts)]
-        else:
-            found = [*map(best, parts)]
+        found = map_on_cores(best, parts, len(parts))
         none = np.empty((0, num), np.int64), np.empty((0, num), np.float32)
         items, scores = zip(none, *found, strict=True)
         return np.concatenate(items), np.concatenate(scores)
@@ -554,6 +546,7 @@ class _Choices(NamedTuple):
 
     values: np.ndarray  # f32[N, K]: the first scores, the others shares
     case: np.ndarray  # i64[N], ascending
+    is_own: np.ndarray  # bool[N]: it is an item of the query
     target: np.ndarray  # i64[n]: which candidate it is; all cases have one
     number: np.ndarray  # i64[n], ascending: which of the cases given
 
@@ -562,42 +555,67 @@ class _Choices(NamedTuple):
         shares = np.log1p(self.values[:, 1:] / floor)
         return np.column_stack([self.values[:, 0], shares]).astype(np.float64)
 
-    def of(self, is_used: np.ndarray) -> _Choices:
-        """Those of some cases, bool[n]."""
-        kept = is_used[self.case]
-        target = (np.cumsum(kept) - 1)[self.target[is_used]]
-        case = (np.cumsum(is_used) - 1)[self.case[kept]]
-        return _Choices(self.values[kept], case, target, self.number[is_used])
+    def of(self, is_used: np.ndarray, seen: Seen = "included") -> _Choices:
+        """Those of some cases, bool[n], whose targets are candidates by `seen`."""
+        is_candidate = is_used[self.case]
+        if seen == "excluded":
+            is_candidate &= ~self.is_own
+        target = (np.cumsum(is_candidate) - 1)[self.target[is_used]]
+        case = (np.cumsum(is_used) - 1)[self.case[is_candidate]]
+        values, is_own = self.values[is_candidate], self.is_own[is_candidate]
+        return _Choices(values, case, is_own, target, self.number[is_used])
 
 
-def fit_weights(mixture: Mixture, cases: Cases) -> Weights:
+class Fitted(NamedTuple):
+    """Weights that are fitted to cases.
+
+    Args:
+      weights: by whether items of the query are candidates; where there are
+        `FEWEST_CASES`.
+      folds: two halves of the cases whose target is not in the query, bool[n], each
+        with the weights that are fitted to the other half; [] as above.
+    """
+
+    weights: dict[Seen, Weights]
+    folds: list[tuple[np.ndarray, Weights]]
+
+
+def fit_weights(mixture: Mixture, cases: Cases) -> Fitted:
     """The weights of the conditional logit model of cases with one target each.
 
     The floor is the one of `_FLOORS` with the best NDCG@10 of these cases.
 
     Args:
-      cases: the first ones are used, up to `_MOST_CASES`.
+      cases: items of the query are candidates. The first ones are used, up to
+        `_MOST_CASES`; of those whose target is not in the query, as many.
     """
-    return _fitted(_choices(mixture, cases))
-
-
-def fit_two_folds(
-    mixture: Mixture, cases: Cases
-) -> tuple[Weights, list[tuple[np.ndarray, Weights]]]:
-    """`fit_weights`; and two halves of the cases, bool[N], each with the weights that
-    are fitted to the other half."""
-    choices, folds = _choices(mixture, cases), []
-    for half in range(2):
-        is_in = np.arange(cases.num) % 2 == half
-        folds.append((is_in, _fitted(choices.of(~is_in[choices.number]))))
-    return _fitted(choices), folds
+    is_new = has_new_target(cases)
+    if cases.num < FEWEST_CASES:
+        return Fitted({}, [])
+    number_of_new = np.cumsum(is_new) - 1
+    within = min(cases.num, _MOST_CASES)
+    within = max(within, int(np.searchsorted(number_of_new, _MOST_CASES)))
+    choices = _choices(mixture, cases, within)
+    parts = [choices.of(choices.number < _MOST_CASES)]
+    if is_new.sum() >= FEWEST_CASES:
+        number = number_of_new[choices.number]
+        is_used = is_new[choices.number] & (number < _MOST_CASES)
+        folds = is_used, is_used & (number % 2 == 1), is_used & (number % 2 == 0)
+        parts += [choices.of(each, "excluded") for each in folds]
+    every, *of_new = map_on_cores(_fitted, parts, MOST_THREADS)
+    if not of_new:
+        return Fitted({"included": every}, [])
+    is_first = np.arange(is_new.sum()) % 2 == 0
+    halves = zip((is_first, ~is_first), of_new[1:], strict=True)
+    return Fitted({"included": every, "excluded": of_new[0]}, [*halves])
 
 
 def _fitted(choices: _Choices) -> Weights:
-    best, found = -1.0, Weights()
+    """Each floor's weights are searched from those of the one before it."""
+    best, found, weights = -1.0, Weights(), np.full(len(PARTS), 0.3)
     for floor in _FLOORS if len(choices.target) else ():
         features = choices.features(floor)
-        weights = _conditional_logit(features, choices)
+        weights = _conditional_logit(features, choices, weights)
         ndcg = _ndcg(features @ weights, choices)
         if ndcg > best:
             by_name = dict(zip(PARTS, weights.tolist(), strict=True))
@@ -605,9 +623,10 @@ def _fitted(choices: _Choices) -> Weights:
     return found
 
 
-def _choices(mixture: Mixture, cases: Cases) -> _Choices:
-    """The candidates that a part ranks high, of cases whose target is one."""
-    first = np.arange(cases.num) < _MOST_CASES
+def _choices(mixture: Mixture, cases: Cases, num_cases: int) -> _Choices:
+    """The candidates that a part ranks high, of the first cases, where the target is
+    one."""
+    first = np.arange(cases.num) < num_cases
     queries, num_items = select(cases.queries, first), len(mixture.input)
     num = min(_CANDIDATES, num_items)
 
@@ -626,37 +645,38 @@ def _choices(mixture: Mixture, cases: Cases) -> _Choices:
                 ]
             )
         )
-        if cases.seen == "excluded":
-            keys = np.setdiff1d(keys, of_case[case_numbers(chunk)] + chunk[0])
         is_target = np.isin(keys, of_case + cases.targets[0][rows])
         is_found = np.bincount(keys[is_target] // num_items, minlength=size)
         is_used = is_found[keys // num_items] > 0
-        case, item = np.divmod(keys[is_used], num_items)
+        keys, is_target = keys[is_used], is_target[is_used]
+        is_own = np.isin(keys, of_case[case_numbers(chunk)] + chunk[0])
+        case, item = np.divmod(keys, num_items)
         each = [scores[case, item], *(x.toarray()[case, item] for x in shares)]
-        return np.stack(each, axis=1), case + rows.start, is_target[is_used]
+        return np.stack(each, axis=1), case + rows.start, is_own, is_target
 
     _ = mixture.parts  # threads share them
-    num_threads = min(_MOST_THREADS, available_cores())
-    with one_blas_thread(), ThreadPoolExecutor(num_threads) as threads:
-        parts = chunks(queries, num_items * len(PARTS))
-        found = [*threads.map(of_chunk, parts)]
-    values_NK, case_N, is_target_N = map(np.concatenate, zip(*found, strict=True))
-    number_n, case_N = np.unique(case_N, return_inverse=True)
-    return _Choices(values_NK, case_N, is_target_N.nonzero()[0], number_n)
+    parts = [*chunks(queries, num_items * len(PARTS))]
+    found = map_on_cores(of_chunk, parts, MOST_THREADS)
+    values, case, is_own, is_target = map(np.concatenate, zip(*found, strict=True))
+    number, case = np.unique(case, return_inverse=True)
+    return _Choices(values, case, is_own, is_target.nonzero()[0], number)
 
 
 def _high(share: scipy.sparse.csr_array, num: int) -> np.ndarray:
-    """The `num` largest of each row, fewer where fewer are above 0, as row * V +
-    column. Shares are at most 1, so one sort has the rows in their order."""
+    """The `num` largest of each row, of equal ones those with the lowest columns, fewer
+    where fewer are above 0, as row * V + column."""
     rows = np.repeat(np.arange(share.shape[0]), np.diff(share.indptr))
-    order = np.argsort(2.0 * rows - share.data)
+    order = np.lexsort((share.indices, -share.data, rows))
     place = np.arange(len(rows)) - share.indptr[rows]
     kept = order[place < num]
     return rows[kept] * share.shape[1] + share.indices[kept]
 
 
-def _conditional_logit(features: np.ndarray, choices: _Choices) -> np.ndarray:
-    """The weights >= 0 of the largest likelihood of the targets, f64[K]."""
+def _conditional_logit(
+    features: np.ndarray, choices: _Choices, start: np.ndarray
+) -> np.ndarray:
+    """The weights >= 0 of the largest likelihood of the targets, f64[K], searched from
+    `start`."""
     case, target, num = choices.case, choices.target, features.shape[1]
     starts = np.searchsorted(case, np.arange(len(target)))
     of_targets = features[target].mean(axis=0)
@@ -671,7 +691,7 @@ def _conditional_logit(features: np.ndarray, choices: _Choices) -> np.ndarray:
         ridge = _RIDGE * weights
         return value + ridge @ weights, expected - of_targets + 2 * ridge
 
-    start, bounds = np.full(num, 0.3), [(0, None)] * num
+    bounds = [(0, None)] * num
     found = scipy.optimize.minimize(
         loss, start, jac=True, bounds=bounds, method="L-BFGS-B"
     ).x

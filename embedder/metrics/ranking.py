@@ -6,11 +6,13 @@ sequence after the other, and the length of each.
 """
 
 import logging
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from embedder.base.threads import map_on_cores
 from embedder.errors import InputError
 from embedder.metrics.words import CHUNK_VALUES
 from embedder.vectors.search import unit_rows
@@ -34,6 +36,8 @@ DECAY = 0.5
 """Weight of an item of a query relative to the next, newer one."""
 STEPS = 10
 """Distance of the pairs of items that rules count, at most."""
+MOST_THREADS = 4
+"""Threads that rank, at most: each has the scores of a chunk."""
 _log = logging.getLogger(__name__)
 
 
@@ -237,6 +241,13 @@ def select(sequences: Sequences, kept: np.ndarray) -> Sequences:
     return ids[np.repeat(kept, lengths)], lengths[kept]
 
 
+def has_new_target(cases: Cases) -> np.ndarray:
+    """Of cases with one target each: whether it is not in the query, bool[N]."""
+    of = case_numbers(cases.queries)
+    is_in = cases.queries[0] == cases.targets[0][of]
+    return np.bincount(of, is_in, minlength=cases.num) == 0
+
+
 def target_ranks(scorer: Scorer, cases: Cases, num_items: int) -> Sequences:
     """The ranks of the targets of each case, ascending, i64[t], and their number.
 
@@ -244,11 +255,16 @@ def target_ranks(scorer: Scorer, cases: Cases, num_items: int) -> Sequences:
     that are no targets + that of targets before it. A score that is not finite has the
     last rank.
     """
-    parts = [np.empty(0, np.int64)]
-    for rows, queries in chunks(cases.queries, num_items):
+
+    def of_chunk(part: tuple[slice, Sequences]) -> np.ndarray:
+        rows, queries = part
         targets = _slice(cases.targets, rows)
-        parts.append(_ranks(scorer(queries), queries, targets, cases.seen))
-    return np.concatenate(parts), cases.targets[1]
+        return _ranks(scorer(queries), queries, targets, cases.seen)
+
+    most = min(CHUNK_VALUES // 2, math.ceil(cases.num / MOST_THREADS) * num_items)
+    parts = [*chunks(cases.queries, num_items, most)]
+    found = map_on_cores(of_chunk, parts, MOST_THREADS)
+    return np.concatenate([np.empty(0, np.int64), *found]), cases.targets[1]
 
 
 def chunks(

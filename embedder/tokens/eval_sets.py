@@ -212,6 +212,7 @@ def _item_counts(
     "same session" is left out where it would take long: on texts, whose sequences are
     long and have the same words. So are the others but popularity and followers.
     """
+    from embedder.metrics import near_sessions
     from embedder.metrics import next_item_baselines as baselines
 
     counts = encoded.vocabulary.counts
@@ -228,12 +229,14 @@ def _item_counts(
         found["AR"] = baselines.association_rules(counted, len(counts), DECAY)
     num_having = np.bincount(ids, minlength=len(counts))
     of_queries = np.bincount(cases.queries[0], minlength=len(counts))
-    sessions = functools.cache(lambda: baselines.Sessions.fit(counted, len(counts)))
-    for model in baselines.VSKNN, baselines.STAN:
+    sessions = functools.cache(lambda: near_sessions.Sessions.fit(counted, len(counts)))
+    for model in near_sessions.VSKNN, near_sessions.STAN:
         if of_queries @ np.minimum(num_having, model.sample) <= _MOST_SORTED:
             found[model.__name__] = model(sessions())
     if "STAN" in found:
-        found["STAN with idf"] = baselines.STAN.of_mixture(sessions(), with_ages=False)
+        found["STAN with idf"] = near_sessions.STAN.of_mixture(
+            sessions(), with_ages=False
+        )
     if num_products(counted, cases.queries, len(counts)) > _MOST_PRODUCTS:
         _log.info(
             'The baseline "same session" is left out: in sequences as long as these '

@@ -18,12 +18,10 @@ from embedder.errors import InputError
 from embedder.metrics.intervals import Estimate
 from embedder.metrics.next_item_scores import (
     DEFAULT_WEIGHTS,
-    FEWEST_CASES,
     BySeen,
     Mixture,
     NextItems,
     SessionCounts,
-    fit_two_folds,
     fit_weights,
     read_weights,
     write_weights,
@@ -146,15 +144,14 @@ def choose_weights(
     counts = mixture.counts.without(held_out_sequences(encoded, holdout))
     mixture = dataclasses.replace(mixture, counts=counts, with_ages=False)
     held_out, num_items = sequences(encoded, holdout), len(mixture.input)
-    included, cases = (last_items(held_out, x) for x in ("included", "excluded"))
-    weights, is_open = dict(earlier), earlier == DEFAULT_WEIGHTS
-    if is_open and included.num >= FEWEST_CASES:
-        weights["included"] = fit_weights(mixture, included)
+    cases = last_items(held_out, "excluded")
+    weights, folds = dict(earlier), [(np.ones(cases.num, bool), earlier["excluded"])]
+    if earlier == DEFAULT_WEIGHTS:
+        fitted = fit_weights(mixture, last_items(held_out, "included"))
+        weights |= fitted.weights
+        folds = fitted.folds or folds
     if not cases.num:
         return Chosen(weights, {})
-    folds = [(np.ones(cases.num, bool), earlier["excluded"])]
-    if is_open and cases.num >= FEWEST_CASES:
-        weights["excluded"], folds = fit_two_folds(mixture, cases)
     ranks = np.empty(cases.num, np.int64)
     for is_in, of_others in folds:
         queries, targets = (select(x, is_in) for x in (cases.queries, cases.targets))

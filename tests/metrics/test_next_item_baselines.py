@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from embedder.metrics import near_sessions
 from embedder.metrics import next_item_baselines as module
+from embedder.metrics.near_sessions import STAN, VSKNN, Sessions
 from embedder.metrics.next_item_baselines import (
-    STAN,
-    VSKNN,
     PairRules,
     SecondOrder,
-    Sessions,
     association_rules,
     count_pairs,
     markov,
@@ -78,8 +77,7 @@ def largest(row: np.ndarray, num: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("near", "kept"), [(3, 4), (2, 99), (99, 99)])
-def test_second_order_is_that_of_loops(monkeypatch, near, kept):
-    monkeypatch.setattr(module, "_ROWS_AT_ONCE", 5)
+def test_second_order_is_that_of_loops(near, kept):
     counts = count_pairs(flat(TRAINING), NUM)
     counts = sparse.csr_array(counts + counts.T)
     dense = counts.toarray().astype(np.float64)
@@ -171,10 +169,8 @@ def loop_stan(
     return scores
 
 
-@pytest.mark.parametrize("at_once", [60, 2**19])
 @pytest.mark.parametrize(("k", "sample"), [(100, 1000), (5, 20), (7, 30)])
-def test_nearest_sessions_are_those_of_loops(monkeypatch, at_once, k, sample):
-    monkeypatch.setattr(module, "_AT_ONCE", at_once)
+def test_nearest_sessions_are_those_of_loops(k, sample):
     sessions = Sessions.fit(flat(TRAINING), NUM)
 
     def compare(model, by_loop, settings) -> None:
@@ -202,7 +198,7 @@ def test_without_evidence_all_scores_are_0():
 
 
 def test_only_the_newest_sessions_are_kept(monkeypatch):
-    monkeypatch.setattr(module, "NEWEST_SESSIONS", 30)
+    monkeypatch.setattr(near_sessions, "NEWEST_SESSIONS", 30)
     found = STAN.fit(flat(TRAINING), NUM)(flat(QUERIES)).toarray()
     expected = STAN.fit(flat(TRAINING[-30:]), NUM)(flat(QUERIES)).toarray()
     np.testing.assert_array_equal(found, expected)

@@ -19,10 +19,9 @@ from embedder.data.corpus import text_corpus
 from embedder.data.encode import encode
 from embedder.data.split import held_out_sequences, sequences
 from embedder.metrics import next_item_scores as module
+from embedder.metrics.near_sessions import STAN, Sessions
 from embedder.metrics.next_item_baselines import (
-    STAN,
     SecondOrder,
-    Sessions,
     association_rules,
     markov,
     sequential_rules,
@@ -38,7 +37,7 @@ from embedder.metrics.next_item_scores import (
     read_weights,
     write_weights,
 )
-from embedder.metrics.ranking import last_items, target_ranks
+from embedder.metrics.ranking import Cases, last_items, select, target_ranks
 from embedder.tokens import eval_sets
 from embedder.tokens.artefact import read_model
 from embedder.tokens.session_counts import choose_weights, count_sessions
@@ -149,7 +148,9 @@ def test_weights_are_of_the_largest_likelihood(monkeypatch):
     """Beside Nelder and Mead's method, without a gradient, over plain loops."""
     monkeypatch.setattr(module, "_FLOORS", (0.01,))
     cases = last_items(flat(LISTS), "excluded")
-    found = fit_weights(MIXTURE, cases)
+    monkeypatch.setattr(module, "FEWEST_CASES", 1)
+    found = fit_weights(MIXTURE, last_items(flat(LISTS), "included"))
+    found = found.weights["excluded"]
     ids, lengths = cases.queries
     queries = np.split(ids, np.cumsum(lengths)[:-1])
     features = []
@@ -179,9 +180,19 @@ def test_a_part_without_use_has_no_weight_and_the_mixture_is_above_all_parts():
     cycle = [[(s + i) % 12 for i in range(4)] for s in rng.integers(12, size=400)]
     mixture = Mixture(*TABLES, SessionCounts.fit([flat(cycle)], NUM))
     cases = last_items(flat(cycle[:200]), "excluded")
-    fitted = mixture.with_weights(fit_weights(mixture, cases))
+    fitted = fit_weights(mixture, cases._replace(seen="included")).weights["excluded"]
+    fitted = mixture.with_weights(fitted)
     assert fitted.weights.vectors < 0.05 * fitted.weights.followers
     assert (target_ranks(fitted, cases, NUM)[0] == 1).all()
+
+
+def test_each_half_of_the_cases_has_the_weights_of_the_other(monkeypatch):
+    monkeypatch.setattr(module, "FEWEST_CASES", 1)
+    cases = last_items(flat(LISTS), "excluded")._replace(seen="included")
+    for is_in, weights in fit_weights(MIXTURE, cases).folds:
+        queries, targets = (select(x, ~is_in) for x in cases[:2])
+        others = fit_weights(MIXTURE, Cases(queries, targets, "included"))
+        assert others.weights["excluded"] == pytest.approx(weights, rel=0.01, abs=0.001)
 
 
 def test_counts_of_parts_add_up_also_of_more_items():
@@ -287,7 +298,8 @@ def test_weights_are_chosen_without_the_sessions_that_ask_and_without_ages(own_f
     cases = last_items(sequences(encoded, 0.5), "included")
 
     def fitted(**changes) -> Weights:
-        return fit_weights(dataclasses.replace(mixture, **changes), cases)
+        changed = dataclasses.replace(mixture, **changes)
+        return fit_weights(changed, cases).weights["included"]
 
     assert chosen == fitted(counts=left, with_ages=False)
     assert chosen not in (fitted(counts=left), fitted(with_ages=False))

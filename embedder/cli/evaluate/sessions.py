@@ -21,12 +21,8 @@ from embedder.data.vocabulary import Vocabulary
 from embedder.disk.copies import local_copy
 from embedder.errors import InputError
 from embedder.metrics.counting import num_repeated, same_session
-from embedder.metrics.next_item_baselines import (
-    STAN,
-    VSKNN,
-    PairRules,
-    Sessions,
-)
+from embedder.metrics.near_sessions import STAN, VSKNN, Sessions
+from embedder.metrics.next_item_baselines import PairRules
 from embedder.metrics.next_item_scores import NextItems, SessionCounts
 from embedder.metrics.ranking import (
     DECAY,

@@ -1,36 +1,20 @@
 """A graph in compressed sparse rows (CSR), and how often walks visit its nodes."""
 
 import logging
-from collections.abc import Callable
-from typing import NamedTuple, ParamSpec, TypeVar, cast
+from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from scipy.sparse import csr_array
 
 from embedder.base.limits import check_room
 from embedder.base.stages import report_stage
-from embedder.disk.kernel_cache import cached_on_disk
+from embedder.disk.compiled import compiled
 from embedder.errors import InputError
 
 # Bytes of memory for each edge while a graph is read and built; measured: 92, 152.
 _BUILDING_BYTES, _BUILDING_BYTES_WEIGHTED = 110, 170
 _SETTLED = 1e-9  # relative change of the visits of a step that counts as none
 _log = logging.getLogger(__name__)
-
-
-P = ParamSpec("P")
-Result = TypeVar("Result")
-
-
-def compiled(function: Callable[P, Result]) -> Callable[P, Result]:
-    """`function`, compiled by Numba when it is first called; the code is kept in files.
-
-    It releases the GIL, and checks no index. Without fast maths, so that every machine
-    computes the same bits.
-    """
-    kernel = cached_on_disk(njit(nogil=True, error_model="numpy")(function))
-    return cast(Callable[P, Result], kernel)
 
 
 @compiled

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from embedder.data.graphs.csr import Edges, Graph, compiled
+from embedder.data.graphs.csr import Edges, Graph
+from embedder.disk.compiled import compiled
 from embedder.errors import InputError
 from embedder.vectors.subwords import GOLDEN, mixed
 
