@@ -38,7 +38,7 @@ def scores_of_nearest(
     sessions, queries, weights, norms, factors, by_distance, of_items, k, sample
 ):
     """The scores of `near_sessions`, as rows of a sparse matrix: their ends i64[m + 1],
-    items i32[n] and values f32[n], > 0.
+    items i32[n] and values f32[n], >= 0.
 
     Args:
       sessions: a `near_sessions.Sessions`.
@@ -100,8 +100,10 @@ def scores_of_nearest(
                 near[num_near], similarity[num_near] = near[n], similarity[n]
                 num_near += 1
                 touched += sessions.items[sessions.ends[near[n]], 0]
-        if touched < 0:  # never: so all are read by now, which takes half the time,
-            break  # since the misses of caches overlap here, and not below
+        # Here misses of the cache overlap, and in the loop below they would not, so all
+        # takes half the time. This never breaks: without a use they would not be read.
+        if touched < 0:
+            break
         num_found = 0
         for n in range(num_near):
             session = near[n]
@@ -171,11 +173,11 @@ def two_steps(rows, ends, columns, values, num):
         for first in range(ends[rows[n]], ends[rows[n] + 1]):
             between = columns[first]
             for second in range(ends[between], ends[between + 1]):
-                column = columns[second]
-                if total[column] == 0:
+                column, value = columns[second], values[first] * values[second]
+                if total[column] == 0 and value > 0:  # not found twice
                     found[count] = column
                     count += 1
-                total[column] += values[first] * values[second]
+                total[column] += value
         reached = total[found[:count]]
         total[found[:count]] = 0
         is_kept = is_among_largest(found[:count], reached, num)

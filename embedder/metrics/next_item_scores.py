@@ -326,6 +326,8 @@ class Mixture:
         num_items = len(self.input)
         sessions = Sessions.fit(self.counts.sessions, self.counts.rules.shape[0])
         associations = self.counts.associations
+        known = self.counts.rules if self.means is None else self.means
+        assert known.shape[0] == num_items, "compiled loops check no index"
         near: Scorer = STAN.of_mixture(sessions, with_ages=self.with_ages)
         if self.means is not None:
             near = functools.partial(_of_means, near, self.means)

@@ -104,6 +104,14 @@ def test_second_order_finds_what_has_never_met():
     assert sorted(found.tolist()) == [0, 0, 0.5, 0.5]
 
 
+def test_two_steps_whose_product_is_too_small_are_none():
+    counts = np.full((NUM, NUM), 1e-30, np.float32)
+    np.fill_diagonal(counts, 1)
+    scorer = SecondOrder(sparse.csr_array(counts), 0.5)
+    (found,) = scorer(flat([[NUM - 1]])).toarray()  # which has others before itself
+    np.testing.assert_allclose(found, [*[2e-30] * (NUM - 1), 1], rtol=1e-5)
+
+
 def test_counts_can_be_memory_mapped(tmp_path):
     counts, parts = count_pairs(flat(TRAINING), NUM), []
     assert counts.dtype == np.float32 and counts.has_canonical_format
