@@ -192,7 +192,7 @@ def _ranked_set(options: TokensOptions, encoded: TokenSource, cases: Cases) -> E
     num = len(encoded.vocabulary)
 
     def answers(options: TokensOptions, tables: Tables) -> Scorer:
-        output = np.asarray(tables["output"])[:num]
+        output = np.asfortranarray(np.asarray(tables["output"])[:num])  # faster
         return by_vectors(np.asarray(tables["input"]), output)
 
     @functools.cache

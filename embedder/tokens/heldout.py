@@ -25,11 +25,13 @@ from typing import NamedTuple
 
 import numpy as np
 
+from embedder.base.threads import map_on_cores
 from embedder.config.token_objectives import Architecture
 from embedder.config.token_options import TokensOptions
 from embedder.data.huffman import descending, huffman_tree
 from embedder.data.split import Sequences
 from embedder.data.vocabulary import keep_limit
+from embedder.metrics.ranking import MOST_THREADS
 from embedder.metrics.words import CHUNK_VALUES
 
 MOST_PAIRS = 10_000
@@ -164,15 +166,18 @@ def _log_paths(
 
 def _log_sums(hidden: np.ndarray, output: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """log sum_c exp(hidden . output_c + bias_c) of each row of `hidden`, [N]."""
-    found = np.empty(len(hidden), hidden.dtype)
-    size = max(1, CHUNK_VALUES // len(output))
-    for start in range(0, len(hidden), size):
-        scores = hidden[start : start + size] @ output.T
-        scores += bias[np.newaxis]
-        largest = scores.max(axis=1)
-        np.exp(np.subtract(scores, largest[:, np.newaxis], out=scores), out=scores)
-        found[start : start + size] = largest + np.log(scores.sum(axis=1))
-    return found
+
+    def of_chunk(rows: np.ndarray) -> np.ndarray:
+        with np.errstate(over="ignore", invalid="ignore"):
+            scores = rows @ output.T
+            scores += bias[np.newaxis]
+            largest = scores.max(axis=1)
+            np.exp(np.subtract(scores, largest[:, np.newaxis], out=scores), out=scores)
+            return largest + np.log(scores.sum(axis=1))
+
+    size = max(1, CHUNK_VALUES // 4 // len(output))
+    parts = [hidden[start : start + size] for start in range(0, len(hidden), size)]
+    return np.concatenate([hidden[:0, 0], *map_on_cores(of_chunk, parts, MOST_THREADS)])
 
 
 _Predictions = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]

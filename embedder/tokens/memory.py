@@ -82,7 +82,7 @@ def memory_needed(
         "vocabulary": 150 * num_rows,
         **encoded.memory,
         "blocks": int(replicas * (shards + chunks) * per_token),
-        "held-out scores": _scores_bytes(options, num_rows),
+        "held-out scores": _scores_bytes(options, num_rows, itemsize),
         "counts of sessions": options.next_items * counts_bytes(num_rows, encoded),
         "TensorFlow": 650 * 2**20 if config.run.loader == "tfdata" else 0,
     }
@@ -93,13 +93,14 @@ def memory_needed(
     return needed
 
 
-def _scores_bytes(options: TokensOptions, num_rows: int) -> int:
+def _scores_bytes(options: TokensOptions, num_rows: int, itemsize: int) -> int:
     """Bytes for scores on what is held out, at most; those of parts of a mixture have
     some 2,000 sessions at a time, and the C library keeps what threads have freed."""
     if not options.holdout:
         return 0
+    copy = num_rows * options.vector_size * itemsize  # of output rows
     steps = 8 * (NEAR_ITEMS + SECOND_ORDER_ITEMS) * num_rows * options.next_items
-    return min(2**29, 2**27 + 100_000 * num_rows * options.next_items) + steps
+    return min(2**29, 2**27 + 100_000 * num_rows * options.next_items) + steps + copy
 
 
 def counts_bytes(num_items: int, encoded: TokenSource) -> int:
