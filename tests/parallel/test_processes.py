@@ -25,8 +25,10 @@ TWO = ("--workdir", "two")
 MANY = (*TWO, "--epochs", "40", "--save-every", "16")
 """Of a run that saves all the time."""
 HANGING = """
-import os, time
+import os, time, types
 from embedder.engine import epochs
+speed, now = float(os.environ["CLOCK_SPEED"]), time.monotonic
+epochs.time = types.SimpleNamespace(monotonic=lambda: speed * now())
 import embedder.api.train
 def interrupted(*arguments, **options):
     raise KeyboardInterrupt
@@ -89,16 +91,19 @@ def start(
     )
 
 
-def start_two(*arguments: str, own=((), ()), corpora=("corpus.txt",) * 2, hang=""):
-    """Two processes of one run; `own` are arguments of each.
+def start_two(
+    *arguments: str, own=((), ()), corpora=("corpus.txt",) * 2, hang="", clocks="11"
+):
+    """Two processes of one run; `own` are arguments of each, `clocks` the speeds of
+    their clocks for evaluations.
 
     After `hang` updates the second does not go on before a file `go` is there.
     """
     given = *OPTIONS, *arguments, *peers()
-    return [
-        start(corpora[i], *given, str(i), *own[i], HANG_AT=hang if i else "")
-        for i in range(2)
+    changes = [
+        {"HANG_AT": hang if i else "", "CLOCK_SPEED": clocks[i]} for i in range(2)
     ]
+    return [start(corpora[i], *given, str(i), *own[i], **changes[i]) for i in range(2)]
 
 
 def ends(processes) -> list[tuple[int, list[str]]]:
@@ -144,10 +149,11 @@ def assert_as_one(tmp_path_factory):
 
 @pytest.mark.slow
 def test_two_processes_agree_on_the_time_of_evaluations(folder):
-    """At this rate no score improves, so patience ends the run after 4 of them."""
-    timed = "--eval-every 1s --epochs 100000 --alpha 1e-9 --min-alpha 1e-9 --patience 3"
+    """At this rate no score improves, so patience ends the run after 2 of them. The
+    clock of the second process stands still."""
+    timed = "--eval-every 1s --epochs 100000 --alpha 1e-9 --min-alpha 1e-9 --patience 1"
     timed += " --holdout 0.2 --best-by next-item --result best --blocks-per-update 1"
-    (code, lines), second = ends(start_two(*timed.split(), *TWO))
+    (code, lines), second = ends(start_two(*timed.split(), *TWO, clocks="90"))
     assert (code, second) == (0, (0, [])), lines
     assert any("Ends early, after" in line for line in lines)
 
