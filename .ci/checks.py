@@ -102,7 +102,7 @@ WHEEL = "tests/test_package.py"
 INSTALL = Part(
     "install", lambda: [test_command().partition(" && ")[0]], ("pyproject.toml",)
 )
-# It takes seconds where pip takes two minutes; pip is what `.ci/run` tests.
+# With its cache uv takes seconds, pip two minutes. What README says, `.ci/run` tests.
 INSTALL_BY_UV = Part(
     INSTALL.name,
     lambda: ["python -m pip install --quiet uv", "uv pip install --quiet -e '.[dev]'"],

