@@ -105,7 +105,10 @@ INSTALL = Part(
 # With its cache uv takes seconds, pip two minutes. What README says, `.ci/run` tests.
 INSTALL_BY_UV = Part(
     INSTALL.name,
-    lambda: ["python -m pip install --quiet uv", "uv pip install --quiet -e '.[dev]'"],
+    lambda: [
+        "python -m pip install --quiet uv",
+        "uv pip install --quiet --compile-bytecode -e '.[dev]'",
+    ],
 )
 LANDING = [
     INSTALL,

@@ -139,3 +139,24 @@ def test_a_thread_without_memory_ends_the_program(work):
     done = run_python("-c", LACKING + work)
     line = "embedder: Out of memory: a thread could not begin or go on.\n"
     assert (done.returncode, done.stdout, done.stderr) == (3, "waits\n", line)
+
+
+def test_threads_on_cores_have_one_of_each_library_of_matrix_products(monkeypatch):
+    """Also of those loaded after the first call: SciPy comes with its own."""
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    done = run_python(
+        "-c",
+        """
+import numpy
+from threadpoolctl import threadpool_info
+from embedder.base.threads import map_on_cores
+
+def numbers(part):
+    return sorted(x["num_threads"] for x in threadpool_info())
+
+map_on_cores(numbers, [0, 1], 2)
+import scipy.linalg
+print(numbers(0), map_on_cores(numbers, [0, 1], 2)[0])
+""",
+    )
+    assert (done.stdout, done.returncode) == ("[2, 2] [1, 1]\n", 0), done.stderr

@@ -77,12 +77,14 @@ def map_on_cores(
 
 @contextlib.contextmanager
 def _one_blas_thread() -> Iterator[None]:
-    with _blas_lock, _blas_threads().limit(limits=1, user_api="blas"):
+    with_scipy = "scipy.linalg" in sys.modules  # it has a library of its own
+    with _blas_lock, _blas_threads(with_scipy).limit(limits=1, user_api="blas"):
         yield
 
 
 @functools.cache
-def _blas_threads() -> Any:
+def _blas_threads(with_scipy: bool) -> Any:
+    """Of the libraries that are loaded by the first call."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -667,11 +667,12 @@ def _choices(mixture: Mixture, cases: Cases, num_cases: int) -> _Choices:
 def _high(share: scipy.sparse.csr_array, num: int) -> np.ndarray:
     """The `num` largest of each row, of equal ones those with the lowest columns, fewer
     where fewer are above 0, as row * V + column."""
-    rows = np.repeat(np.arange(share.shape[0]), np.diff(share.indptr))
-    order = np.lexsort((share.indices, -share.data, rows))
-    place = np.arange(len(rows)) - share.indptr[rows]
-    kept = order[place < num]
-    return rows[kept] * share.shape[1] + share.indices[kept]
+    from embedder.metrics.next_item_kernels import largest_of_rows
+
+    ends, columns = share.indptr.astype(np.int64), share.indices.astype(np.int32)
+    kept = largest_of_rows(ends, columns, share.data, num)
+    rows = np.repeat(np.arange(share.shape[0]), np.diff(ends))[kept]
+    return rows * share.shape[1] + columns[kept]
 
 
 def _conditional_logit(

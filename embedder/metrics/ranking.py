@@ -300,8 +300,6 @@ def _ranks(
         scores[case_numbers(queries), queries[0]] = -np.inf
     case, num_items = case_numbers(targets), scores.shape[1]
     own = scores[case, targets[0]]
-    if len(case) == len(scores):  # a target each
-        return num_items - (scores < own[:, np.newaxis]).sum(axis=1)
     lower = [
         np.count_nonzero(scores[row] < x) for row, x in zip(case, own, strict=True)
     ]

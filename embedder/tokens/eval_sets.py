@@ -6,6 +6,7 @@ vectors.
 
 import functools
 import logging
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -43,6 +44,7 @@ from embedder.metrics.ranking import (
     by_popularity,
     by_vectors,
     last_items,
+    select,
     target_ranks,
 )
 from embedder.metrics.scores import TOPN, Score, scores_on
@@ -61,7 +63,9 @@ _COUNTED_TOKENS = 10_000_000  # of a training, that baselines count at most: 0.5
 _MOST_PRODUCTS = 10**9  # that counting for a baseline may take: some seconds
 _MOST_SORTED = 3 * 10**7  # pairs of SR, or sessions of STAN: some seconds
 _FEWEST_PAIRS = 1000  # of predictions beside another score
-_MOST_LOGS = 10**8  # of all tokens for each of these: 0.2 s
+_MOST_LOGS = 4 * 10**7  # of all tokens for each of these: 0.1 s
+_FEWEST_RANKED = 2000  # cases of next items in an evaluation
+_MOST_RANKED = 10**8  # items in these cases: 0.2 s
 _QUICK = 3 * 10**10  # products of numbers in an evaluation: some seconds
 _log = logging.getLogger(__name__)
 
@@ -77,6 +81,8 @@ class EvalSet(NamedTuple):
     answers: Callable[[TokensOptions, Tables], Any]  # of a model
     baselines: Callable[[], dict[str, Any]]  # answers that do not depend on vectors
     most_resamples: int = RESAMPLES
+    sample: "EvalSet | None" = None
+    """A part of the data, for evaluations while vectors are trained; None: all."""
 
 
 def eval_set(
@@ -202,7 +208,23 @@ def _ranked_set(options: TokensOptions, encoded: TokenSource, cases: Cases) -> E
         found = _item_counts(options, encoded, cases).items()
         return {name: target_ranks(scorer, cases, num) for name, scorer in found}
 
-    return EvalSet("items", RankedItems(cases, num, TOPN, 3), answers, baselines)
+    whole = EvalSet("items", RankedItems(cases, num, TOPN, 3), answers, baselines)
+    most = max(_FEWEST_RANKED, _MOST_RANKED // num)
+    if cases.num <= most:
+        return whole
+    is_in = np.arange(cases.num) % math.ceil(cases.num / most) == 0
+    queries, targets = (select(x, is_in) for x in (cases.queries, cases.targets))
+    _log.info(
+        "Evaluations rank the last items of %d of %d held-out sessions, the end of the "
+        "training those of all.",
+        *(is_in.sum(), cases.num),
+    )
+
+    def of_sample() -> dict[str, tuple]:
+        return {name: select(ranks, is_in) for name, ranks in baselines().items()}
+
+    data = whole.data._replace(cases=Cases(queries, targets, cases.seen))
+    return whole._replace(sample=EvalSet("items", data, answers, of_sample))
 
 
 def _item_counts(

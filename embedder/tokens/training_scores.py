@@ -79,7 +79,8 @@ class TrainingScores:
 
     def _measured(self, tables: Tables, num: int) -> dict[str, dict[str, Estimate]]:
         found: dict[str, dict[str, Estimate]] = {name: {} for name in self.names}
-        for number, each in enumerate(self._sets):
+        for number in range(len(self._sets)):
+            each = self._set(number, num)
             answer = each.answers(self._options, tables)
             draws = min(num, each.most_resamples)
             values = measured(each.needs, each.data, answer, draws, by="names")
@@ -92,11 +93,16 @@ class TrainingScores:
 
     def _count(self, number: int, num: int) -> dict[str, dict[str, Estimate]]:
         """The values of each baseline on the set of that number."""
-        each = self._sets[number]
+        each = self._set(number, num)
         return {
             model: measured(each.needs, each.data, answer, num, by="names")
             for model, answer in each.baselines().items()
         }
+
+    def _set(self, number: int, num: int) -> EvalSet:
+        """The set of that number; without resamples its sample, if it has one."""
+        each = self._sets[number]
+        return each.sample or each if num == 0 else each
 
     def _log_baselines(self) -> None:
         known = [

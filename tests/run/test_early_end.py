@@ -281,6 +281,16 @@ def test_scores_of_next_items_are_shown_unless_they_take_long(monkeypatch, capsy
     assert 0 < found["hr@10"] and found["mrr by popularity"] > 0
     assert train(*flags, "--best-by", "held-out", run="other") == 0
     assert "hr@10" not in lines("other")[-1]
+    monkeypatch.setattr("embedder.tokens.eval_sets._FEWEST_RANKED", 5)
+    monkeypatch.setattr("embedder.tokens.eval_sets._MOST_RANKED", 1)
+    capsys.readouterr()
+    assert train(*flags, run="sample") == 0
+    sizes = re.search(r"last items of (\d+) of (\d+) held-out", capsys.readouterr().err)
+    assert sizes and int(sizes[1]) <= 5 < int(sizes[2])
+    for name in "mrr", "mrr by popularity":
+        assert lines("sample")[-1][name] != found[name]
+    ends = {Path(run, "scores.json").read_text() for run in ("run", "sample")}
+    assert len(ends) == 1, "at the end those of all"
     monkeypatch.setattr("embedder.tokens.eval_sets._QUICK", 10)
     capsys.readouterr()
     assert train(*flags, run="large") == 0
