@@ -7,6 +7,7 @@ device of JAX has been used before the fork, and no thread has been started in P
 """
 
 import contextlib
+import importlib
 import json
 import os
 import runpy
@@ -20,6 +21,20 @@ from typing import Any
 
 SECONDS = 300
 """After which a process is ended by SIGALRM."""
+
+_OF_TRAINING = (
+    "embedder.api.train",
+    "embedder.encoders.networks.resnet",
+    "embedder.encoders.task",
+    "embedder.engine.checkpoints",
+    "embedder.metrics.next_item_scores",
+    "embedder.tokens.task",
+    "orbax.checkpoint",
+    "scipy.optimize",
+    "scipy.sparse.csgraph",
+    "tensorboardX.proto.event_pb2",
+)
+"""What a training imports, at its start or later."""
 
 
 class Forks(contextlib.AbstractContextManager["Forks"]):
@@ -55,8 +70,8 @@ class Forks(contextlib.AbstractContextManager["Forks"]):
 
 def serve() -> None:
     """Forks a process for each request, and prints its exit code when it has ended."""
-    import embedder.cli.verbs  # noqa: F401
-
+    for name in _OF_TRAINING:
+        importlib.import_module(name)
     assert threading.active_count() == 1
     for line in sys.stdin:
         process = os.fork()
